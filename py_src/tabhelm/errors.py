@@ -1,0 +1,180 @@
+"""Everything that tabhelm raises on purpose, as one tree.
+
+TabhelmError
+├── InvalidName            (ValueError)   a part of a lock, channel or resource name is not allowed
+├── InvalidPolicy          (ValueError)   a policy holds an unknown key or an impossible combination
+├── InvalidPayload         (ValueError)   an operation's payload cannot be stored or sent
+├── MalformedToken         (ValueError)   a fencing token or its header cannot be read
+├── StaleToken                            a newer owner has been seen; carries the high water
+├── LeadershipLost                        this holder no longer leads: its token is revoked, its loop must end
+│   └── SplitAuthority                    another live authority owns the resource's epoch record
+├── NoAuthority                           nothing on the policy's list can decide here
+├── NotFenced                             the authority gives no tokens, so nothing can be fenced
+├── LockWithdrawn                         a lock request was taken back (its owner left, froze or was dropped)
+├── DatabaseError                         storage: the base of what follows
+│   ├── DatabaseClosed                    the connection was closed under the transaction; open again and retry
+│   ├── DatabaseBlocked                   another connection keeps the database from being opened
+│   ├── DatabaseDenied                    this context may not use IndexedDB (opaque origin, private window)
+│   ├── QuotaExceeded                     the origin's storage is full; nothing was written
+│   ├── KeyExists                         a record with this unique key is already there
+│   └── ForeignAwait       (RuntimeError) a transaction body awaited something that is not its transaction's
+├── Unreachable                           an HTTP request got no answer: its outcome is unknown
+├── IdentifierReused       (ValueError)   an operation id came again with another payload
+├── EngineLost                            the engine that answered us is gone; the caller may try again
+├── NotJoined              (RuntimeError) the tab left, or has not joined yet
+└── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
+
+Base classes other than ``TabhelmError`` mark programming errors by the nearest builtin, so that code which catches
+``ValueError`` keeps working. Catch ``LeadershipLost`` around protected work, ``DatabaseError`` around ``enqueue``.
+"""
+
+from __future__ import annotations
+
+
+class TabhelmError(Exception):
+    """Base of every error that tabhelm raises on purpose."""
+
+    code = "tabhelm"
+    """A short stable word for the wire and for logs; never match on message texts."""
+
+
+class InvalidName(TabhelmError, ValueError):
+    """A part of a name is not allowed; the message names the part and its value."""
+
+    code = "invalid-name"
+
+
+class InvalidPolicy(TabhelmError, ValueError):
+    """A policy holds an unknown key, a wrong type or an impossible combination; the message names the key."""
+
+    code = "invalid-policy"
+
+
+class InvalidPayload(TabhelmError, ValueError):
+    """An operation's payload cannot be stored or sent; the message names the path inside it."""
+
+    code = "invalid-payload"
+
+
+class MalformedToken(TabhelmError, ValueError):
+    """A fencing token or its header cannot be read; the message names the thing and what was expected."""
+
+    code = "malformed-token"
+
+
+class StaleToken(TabhelmError):
+    """A newer owner has been seen where the token was shown."""
+
+    code = "stale-token"
+
+
+class LeadershipLost(TabhelmError):
+    """This holder no longer leads. ``reason`` is the same short word that its status event carries."""
+
+    code = "leadership-lost"
+
+    def __init__(self, resource: str, reason: str) -> None:
+        super().__init__(f"no longer the leader of {resource!r}: {reason}")
+        self.resource = resource
+        self.reason = reason
+
+
+class SplitAuthority(LeadershipLost):
+    """The epoch record of the resource belongs to another live authority; this side must back off."""
+
+    code = "split-authority"
+
+
+class NoAuthority(TabhelmError):
+    """None of the policy's authorities is possible in this context; the message names what is missing."""
+
+    code = "no-authority"
+
+
+class NotFenced(TabhelmError):
+    """The authority in use issues no tokens; protected writes are refused."""
+
+    code = "not-fenced"
+
+
+class LockWithdrawn(TabhelmError):
+    """A lock request was taken back before it was granted. Not a failure of the lock: ask again when allowed."""
+
+    code = "lock-withdrawn"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the request for lock {name!r} was withdrawn: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class DatabaseError(TabhelmError):
+    """IndexedDB did not do what was asked; nothing of the transaction was written."""
+
+    code = "database"
+
+
+class DatabaseClosed(DatabaseError):
+    """The connection was closed under the transaction (storage wiped, upgrade, browser). The next one opens anew."""
+
+    code = "database-closed"
+
+
+class DatabaseBlocked(DatabaseError):
+    """The database did not open in time: another connection is in the way, or the browser never answered."""
+
+    code = "database-blocked"
+
+
+class DatabaseDenied(DatabaseError):
+    """This context has no IndexedDB (opaque origin, private window, storage blocked by a setting)."""
+
+    code = "database-denied"
+
+
+class QuotaExceeded(DatabaseError):
+    """The origin's storage is full. Nothing was written; free space or ask for persistent storage."""
+
+    code = "quota-exceeded"
+
+
+class KeyExists(DatabaseError):
+    """``add`` met a record with the same key or the same unique index value; the transaction was aborted."""
+
+    code = "key-exists"
+
+
+class ForeignAwait(DatabaseError, RuntimeError):
+    """A transaction body awaited something other than its own transaction's requests; it was aborted."""
+
+    code = "foreign-await"
+
+
+class Unreachable(TabhelmError):
+    """No answer came: the network failed, the time ran out, or the request was aborted. Its outcome is unknown."""
+
+    code = "unreachable"
+
+
+class IdentifierReused(TabhelmError, ValueError):
+    """An operation id was given again with another payload; the first operation stands, this one was refused."""
+
+    code = "identifier-reused"
+
+
+class EngineLost(TabhelmError):
+    """The engine that was to answer is gone. Whether the call had an effect is unknown; it may be repeated."""
+
+    code = "engine-lost"
+
+
+class NotJoined(TabhelmError, RuntimeError):
+    """The tab has left, or never joined; join again."""
+
+    code = "not-joined"
+
+
+class LoopNotFound(TabhelmError, LookupError):
+    """A Python leader loop could not be imported; the message names the reference and what went wrong."""
+
+    code = "loop-not-found"

@@ -1,0 +1,162 @@
+"""What is a thing called: lock, channel, database and resource names, built and parsed in one place.
+
+Lock:      ``app:vN:kind:resource[:scope]``
+Channel:   ``tabhelm:app:vN``
+Database:  ``tabhelm:app`` (durable data is shared by all protocols, so its name carries none)
+Token:     ``app:resource[:scope]``
+
+Every part matches ``[A-Za-z0-9][A-Za-z0-9._-]*``; a scope may hold further ``:``-joined parts (``user:123``).
+Names appear in HTTP headers, database keys and support tickets: nothing that needs escaping is let in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tabhelm.errors import InvalidName
+
+Kind = Literal["leader", "mutation", "single-flight", "migration", "lifeline", "tab", "engine"]
+KINDS: frozenset[str] = frozenset(get_args(Kind))
+DATA_VERSION = 1
+"""Version of the durable data. Locks that guard durable data carry it instead of the app's protocol (two protocols
+that share the data must exclude each other)."""
+MAX_NAME = 512
+
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_ALLOWED = "allowed are letters, digits, '.', '_' and '-', starting with a letter or digit"
+
+
+def check_part(what: str, value: object) -> str:
+    """Return ``value`` if it may be a part of a name.
+
+    Raises:
+        InvalidName: it is not a string or holds a character that is not allowed; the message names ``what``.
+    """
+    if not isinstance(value, str) or not _PART.match(value) or len(value) > MAX_NAME:
+        raise InvalidName(f"{what} {_shown(value)} is not a valid name part: {_ALLOWED}")
+    return value
+
+
+def check_scope(value: object) -> str | None:
+    """Return ``value`` if it may be a scope: ``None``, or one or more valid parts joined by ``:``."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > MAX_NAME or not all(_PART.match(part) for part in value.split(":")):
+        raise InvalidName(f"scope {_shown(value)} is not valid: {_ALLOWED}; parts joined by ':'")
+    return value
+
+
+def check_protocol(value: object) -> int:
+    """Return ``value`` if it may be a protocol version: a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 2**31:
+        raise InvalidName(f"protocol {_shown(value)} is not valid: a whole number of at least 1 is expected")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class LockName:
+    """A Web Lock's name in parts; ``str()`` builds it, ``parse`` takes it apart again."""
+
+    app: str
+    version: int
+    kind: Kind
+    resource: str
+    scope: str | None = None
+
+    def __post_init__(self) -> None:
+        check_part("app", self.app)
+        check_protocol(self.version)
+        if self.kind not in KINDS:
+            raise InvalidName(f"kind {_shown(self.kind)} is not one of {', '.join(sorted(KINDS))}")
+        check_part("resource", self.resource)
+        check_scope(self.scope)
+
+    def __str__(self) -> str:
+        tail = f":{self.scope}" if self.scope is not None else ""
+        return f"{self.app}:v{self.version}:{self.kind}:{self.resource}{tail}"
+
+    @classmethod
+    def parse(cls, text: str) -> LockName:
+        """Take a lock's name apart.
+
+        Raises:
+            InvalidName: the text is no such name; the message names the part.
+        """
+        parts = text.split(":", 4)
+        if len(parts) < 4:
+            raise InvalidName(f"lock name {_shown(text)} is not valid: app:vN:kind:resource[:scope] is expected")
+        app, version, kind, resource = parts[:4]
+        if not re.fullmatch(r"v[1-9][0-9]{0,9}", version):
+            raise InvalidName(f"version {_shown(version)} of lock name {_shown(text)} is not valid: vN is expected")
+        if kind not in KINDS:
+            raise InvalidName(f"kind {_shown(kind)} of lock name {_shown(text)} is unknown")
+        return cls(app, int(version[1:]), kind, resource, parts[4] if len(parts) == 5 else None)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What is led: a resource of an app, optionally narrowed to a scope. Locks and tokens derive from it."""
+
+    app: str
+    name: str
+    scope: str | None = None
+    data_version: int | None = None
+    """Set where the lock guards durable data: then the lock carries this version, not the app's protocol."""
+
+    def __post_init__(self) -> None:
+        check_part("app", self.app)
+        check_part("resource", self.name)
+        check_scope(self.scope)
+
+    @property
+    def key(self) -> str:
+        """The short name inside one app: ``resource[:scope]``."""
+        return self.name if self.scope is None else f"{self.name}:{self.scope}"
+
+    @property
+    def token_resource(self) -> str:
+        """The name in fencing tokens and epoch records: ``app:resource[:scope]``."""
+        return f"{self.app}:{self.key}"
+
+    def lock(self, protocol: int, kind: Kind = "leader") -> str:
+        """The lock's full name under this protocol."""
+        return str(LockName(self.app, self.data_version or protocol, kind, self.name, self.scope))
+
+
+def queue_resource(app: str, queue: str, scope: str | None = None) -> Resource:
+    """The resource of an offline queue: ``offline-queue`` with the queue's name (and the user's scope) as scope."""
+    check_part("queue", queue)
+    check_scope(scope)
+    return Resource(app, "offline-queue", queue if scope is None else f"{queue}:{scope}", DATA_VERSION)
+
+
+def channel_name(app: str, protocol: int) -> str:
+    """The BroadcastChannel of all tabs of an app that speak the same protocol."""
+    return f"tabhelm:{check_part('app', app)}:v{check_protocol(protocol)}"
+
+
+def database_name(app: str) -> str:
+    """The IndexedDB database of an app, shared by all its protocols and bundles."""
+    return f"tabhelm:{check_part('app', app)}"
+
+
+def lifeline_lock(app: str, protocol: int, tab_id: str, connection_id: str) -> str:
+    """Held by a joined page; granted to the engine the moment the page is gone."""
+    return str(LockName(app, protocol, "lifeline", tab_id, connection_id))
+
+
+def tab_lock(app: str, protocol: int, tab_id: str) -> str:
+    """Held by the page that owns a tab id: a duplicated tab, which copied the id, cannot get it."""
+    return str(LockName(app, protocol, "tab", tab_id))
+
+
+def engine_lock(app: str, protocol: int, engine_id: str) -> str:
+    """Held by an engine while it lives; granted (shared) to its pages when it died."""
+    return str(LockName(app, protocol, "engine", engine_id))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,28 @@
+"""Requests to a receiver. Cancelling the task aborts the request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A whole answer. Header names are lower case; ``body`` is text, cut at the port's limit (1 MiB)."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str
+    redirected: bool = False
+
+
+class Http(Protocol):
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: str | None = None, timeout: float
+    ) -> HttpAnswer:
+        """Send and read the whole answer.
+
+        Raises:
+            Unreachable: no whole answer within ``timeout`` seconds, for whatever cause: the outcome is unknown.
+        """
