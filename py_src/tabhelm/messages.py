@@ -1,0 +1,183 @@
+"""What goes over the BroadcastChannel between engines: one JSON text a message, and nothing is trusted.
+
+Two kinds: a ``Beacon`` says which tabs an engine has and what they lead; a ``Nudge`` says that a queue changed. Both are
+hints. Anything else on the channel (other versions, other libraries, hostile or broken pages) is counted and ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+WIRE_VERSION = 1
+MAX_TEXT = 262_144
+"""Longer texts are not even parsed: 262,144 characters hold hundreds of tabs."""
+_MAX_ID = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TabNote:
+    """One tab, in its engine's own words. ``age`` is the seconds since it joined; ``stands`` the resources it would lead."""
+
+    tab: str
+    connection: str
+    generation: int
+    lifecycle: str
+    visible: bool
+    online: bool
+    version: str
+    capabilities: tuple[str, ...]
+    stands: tuple[str, ...]
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderNote:
+    """One tenure. ``resource`` is the token resource; ``domain`` is empty where nothing is fenced."""
+
+    resource: str
+    tab: str
+    connection: str
+    domain: str
+    epoch: int
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beacon:
+    """``next`` is when the sender will speak again at the latest, in seconds: late is judged by its own word."""
+
+    sender: str
+    number: int
+    next: float
+    tabs: tuple[TabNote, ...]
+    leaders: tuple[LeaderNote, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nudge:
+    """Something changed in the queue with this token resource."""
+
+    sender: str
+    queue: str
+
+
+Message = Beacon | Nudge
+
+
+class Ignored(ValueError):
+    """A message that is not for us. ``reason`` is one short word, to count by."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def encode(message: Message) -> str:
+    """The text of a message."""
+    kind = "beacon" if isinstance(message, Beacon) else "nudge"
+    return json.dumps({"tabhelm": WIRE_VERSION, "kind": kind, **asdict(message)}, separators=(",", ":"))
+
+
+def decode(data: object) -> Message:
+    """Read whatever arrived on the channel.
+
+    Raises:
+        Ignored: it is not a message of ours; ``reason`` is ``not-text``, ``too-long``, ``not-json``, ``foreign``,
+            ``version``, ``unknown-kind`` or ``malformed``.
+    """
+    if not isinstance(data, str):
+        raise Ignored("not-text")
+    if len(data) > MAX_TEXT:
+        raise Ignored("too-long")
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Ignored("not-json") from None
+    if not isinstance(value, dict) or "tabhelm" not in value:
+        raise Ignored("foreign")
+    if value["tabhelm"] != WIRE_VERSION:
+        raise Ignored("version")
+    reader = _READERS.get(value.get("kind")) if isinstance(value.get("kind"), str) else None
+    if reader is None:
+        raise Ignored("unknown-kind")
+    try:
+        return reader(value)
+    except (KeyError, TypeError, ValueError):
+        raise Ignored("malformed") from None
+
+
+def _beacon(value: Mapping[str, Any]) -> Beacon:
+    return Beacon(
+        sender=_text(value["sender"]),
+        number=_whole(value["number"]),
+        next=_seconds(value["next"]),
+        tabs=tuple(_tab(item) for item in _list(value["tabs"])),
+        leaders=tuple(_leader(item) for item in _list(value["leaders"])),
+    )
+
+
+def _tab(value: Mapping[str, Any]) -> TabNote:
+    return TabNote(
+        tab=_text(value["tab"]),
+        connection=_text(value["connection"]),
+        generation=_whole(value["generation"]),
+        lifecycle=_text(value["lifecycle"]),
+        visible=_flag(value["visible"]),
+        online=_flag(value["online"]),
+        version=_text(value["version"], empty=True),
+        capabilities=tuple(_text(item) for item in _list(value["capabilities"])),
+        stands=tuple(_text(item) for item in _list(value["stands"])),
+        age=_seconds(value["age"]),
+    )
+
+
+def _leader(value: Mapping[str, Any]) -> LeaderNote:
+    return LeaderNote(
+        resource=_text(value["resource"]),
+        tab=_text(value["tab"]),
+        connection=_text(value["connection"]),
+        domain=_text(value["domain"], empty=True),
+        epoch=_whole(value["epoch"]),
+        age=_seconds(value["age"]),
+    )
+
+
+def _nudge(value: Mapping[str, Any]) -> Nudge:
+    return Nudge(sender=_text(value["sender"]), queue=_text(value["queue"]))
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Message]] = {"beacon": _beacon, "nudge": _nudge}
+
+
+def _text(value: object, *, empty: bool = False) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_ID or not (value or empty):
+        raise ValueError("text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise ValueError("whole number")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("flag")
+    return value
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ValueError("seconds")
+    return float(value)
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list) or len(value) > 1000:
+        raise ValueError("list")
+    return value

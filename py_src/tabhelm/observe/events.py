@@ -1,0 +1,196 @@
+"""The events, as frozen dataclasses. Each class's name in kebab case is its ``type`` on the wire.
+
+They hold ids and short words, never payloads, tokens of a session or personal data: they go to logs and support tickets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReady:
+    """The engine booted. ``fallback_reason`` says why the memory snapshot could not be used, if it could not."""
+
+    engine: str
+    boot: str
+    boot_ms: float
+    fallback_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TabJoined:
+    tab: str
+    connection: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TabLeft:
+    tab: str
+    connection: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipChanged:
+    """One step of one tab's election for one resource."""
+
+    resource: str
+    tab: str
+    before: str
+    after: str
+    reason: str
+    epoch: int | None
+    lifecycle: str
+    visible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EpochIssued:
+    """A grant: the issuing transaction has completed. The history checker reads these."""
+
+    resource: str
+    domain: str
+    epoch: int
+    owner: str
+    authority: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFailed:
+    resource: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOverran:
+    """A loop outlived its grace. It leads no more, and what it still writes is fenced."""
+
+    resource: str
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class MessageIgnored:
+    """Something on the channel or a port was not for us; ``count`` so far for this reason."""
+
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRefused:
+    """A receiver refused a token. ``verdict`` is ``stale`` or ``overtaken``."""
+
+    resource: str
+    epoch: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePaused:
+    queue: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDied:
+    """An operation went to the dead-letter list."""
+
+    queue: str
+    operation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageChanged:
+    """The database opened, was closed under us, gave way to an upgrade, or is blocked."""
+
+    database: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A background task of tabhelm itself failed: a fault to report."""
+
+    task: str
+    error: str
+
+
+Event = (
+    EngineReady
+    | TabJoined
+    | TabLeft
+    | LeadershipChanged
+    | EpochIssued
+    | LoopFailed
+    | LoopOverran
+    | MessageIgnored
+    | WriteRefused
+    | QueuePaused
+    | OperationDied
+    | StorageChanged
+    | TaskFailed
+)
+
+
+def event_type(event: Event) -> str:
+    """``LeadershipChanged`` → ``leadership-changed``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", type(event).__name__).lower()
+
+
+def as_dict(event: Event) -> dict[str, Any]:
+    """The event as plain data, with its ``type``."""
+    return {"type": event_type(event), **asdict(event)}
+
+
+class Events:
+    """Where events go: the last ``keep`` are kept, subscribers are called, counts never forget."""
+
+    def __init__(self, keep: int = 256) -> None:
+        self.recent: deque[Event] = deque(maxlen=keep)
+        self.counts: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
+        self._subscribers: list[Callable[[Event], None]] = []
+
+    def emit(self, event: Event) -> None:
+        """Record an event and hand it on. A subscriber that raises is dropped: watching must not break what is watched."""
+        self.recent.append(event)
+        self.counts[event_type(event)] += 1
+        for subscriber in list(self._subscribers):
+            try:
+                subscriber(event)
+            except Exception as error:
+                self._subscribers.remove(subscriber)
+                self.emit(TaskFailed("event-subscriber", f"{type(error).__name__}: {error}"))
+
+    def ignored(self, reason: str) -> None:
+        """Count an ignored message; an event only at 1, 10, 100 …, so that a flood of them cannot flood the log."""
+        self._ignored[reason] += 1
+        count = self._ignored[reason]
+        if str(count).rstrip("0") == "1":
+            self.emit(MessageIgnored(reason, count))
+
+    @property
+    def ignored_counts(self) -> dict[str, int]:
+        return dict(self._ignored)
+
+    def failed(self, task: str, error: BaseException) -> None:
+        """A background task failed (the ``on_failure`` of ``Tasks``)."""
+        self.emit(TaskFailed(task, f"{type(error).__name__}: {error}"))
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Call back at every event; returns the way to stop."""
+        self._subscribers.append(subscriber)
+
+        def stop() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return stop
