@@ -1,0 +1,19 @@
+"""Who is here? Identity, beacons and the roster: hints, judged by each observer's own clock. Locks decide, not these."""
+
+from __future__ import annotations
+
+from tabhelm.presence.beacon import Beaconer
+from tabhelm.presence.identity import Identity, TabMemory, claim_identity, draw_id
+from tabhelm.presence.roster import LeaderInfo, Liveness, Roster, TabInfo
+
+__all__ = [
+    "Beaconer",
+    "Identity",
+    "LeaderInfo",
+    "Liveness",
+    "Roster",
+    "TabInfo",
+    "TabMemory",
+    "claim_identity",
+    "draw_id",
+]

@@ -1,0 +1,73 @@
+"""Say who is here: at every change (coalesced), and again before others would begin to doubt it."""
+
+from __future__ import annotations
+
+from tabhelm.messages import Beacon, encode
+from tabhelm.ports import Channel, Clock, Timer
+from tabhelm.presence.roster import BEAT, LEADER_BEAT, TICK, Roster
+
+COALESCE = 0.02
+"""Seconds in which several changes become one beacon: twenty tabs that join at once are a few messages, not twenty each."""
+
+
+class Beaconer:
+    """Posts the roster's own part on the channel while there are own tabs; says goodbye once when the last has gone."""
+
+    def __init__(self, roster: Roster, channel: Channel, clock: Clock) -> None:
+        self._roster = roster
+        self._channel = channel
+        self._clock = clock
+        self._number = 0
+        self._due: Timer | None = None
+        self._beat: Timer | None = None
+        self._tick: Timer | None = None
+        self._said: object = None
+        self._stop = roster.subscribe(self._changed)
+
+    def close(self) -> None:
+        """Say goodbye and be quiet."""
+        self._stop()
+        for timer in (self._due, self._beat, self._tick):
+            if timer is not None:
+                timer.cancel()
+        if self._said is not None:
+            self._post((), (), BEAT)
+            self._said = None
+
+    def _changed(self) -> None:
+        # Others' changes come through here too; only a change of our own part is worth a message.
+        if self._due is None and self._own() != self._said:
+            self._due = self._clock.call_later(COALESCE, self._speak)
+        if self._tick is None:
+            self._tick = self._clock.call_later(TICK, self._look)
+
+    def _own(self) -> object:
+        tabs, leaders = self._roster.own_notes(0.0)
+        return (tabs, leaders) if tabs else None
+
+    def _speak(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+        tabs, leaders = self._roster.own_notes(self._clock.monotonic())
+        own = self._own()
+        if own is None and self._said is None:
+            return
+        self._said = own
+        pause = LEADER_BEAT if leaders else BEAT
+        self._post(tabs, leaders, pause)
+        if tabs:
+            self._beat = self._clock.call_later(pause, self._speak)
+
+    def _post(self, tabs: object, leaders: object, pause: float) -> None:
+        self._number += 1
+        self._channel.post(encode(Beacon(self._roster.engine_id, self._number, pause, tabs, leaders)))  # type: ignore[arg-type]
+
+    def _look(self) -> None:
+        self._tick = None
+        self._roster.tick(self._clock.monotonic())
+        if self._roster.tabs(self._clock.monotonic()):
+            self._tick = self._clock.call_later(TICK, self._look)

@@ -1,0 +1,72 @@
+"""Which tab is this? An id that survives reloads, and that a duplicated tab does not share.
+
+A browser that duplicates a tab copies its sessionStorage, id and all. So a page also holds a Web Lock on its id; a page
+that cannot get the lock within ``CLAIM_PATIENCE`` (the time that a reload's old document may need to go) draws a new id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tabhelm.names import check_part, tab_lock
+from tabhelm.ports import Clock, Entropy, HeldLock, Locks
+from tabhelm.tasks import within
+
+CLAIM_PATIENCE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """``tab_id`` lives as long as the tab, ``connection_id`` as long as one join; ``generation`` counts the joins."""
+
+    tab_id: str
+    connection_id: str
+    generation: int
+
+    def __post_init__(self) -> None:
+        check_part("tab id", self.tab_id)
+        check_part("connection id", self.connection_id)
+
+    @property
+    def owner_id(self) -> str:
+        """Who a fencing token names: one connection of one tab, never used twice."""
+        return f"{self.tab_id}:{self.connection_id}"
+
+
+class TabMemory(Protocol):
+    """What a tab remembers over reloads (sessionStorage)."""
+
+    def read(self) -> tuple[str, int] | None:
+        """Tab id and generation, or ``None`` if there is nothing (or storage is denied)."""
+
+    def write(self, tab_id: str, generation: int) -> None: ...
+
+
+def draw_id(entropy: Entropy, prefix: str) -> str:
+    """A new random id, 64 bits: tabs of one browser profile are few, and a clash is found by the tab lock."""
+    return f"{prefix}-{entropy.token_bytes(8).hex()}"
+
+
+async def claim_identity(
+    app: str, protocol: int, memory: TabMemory, locks: Locks, clock: Clock, entropy: Entropy, *, owner: str = ""
+) -> tuple[Identity, HeldLock]:
+    """Find out who this tab is, and hold the lock that says so.
+
+    Returns the identity and the held tab lock; release it when the page leaves or enters the back/forward cache.
+    """
+    known = memory.read()
+    lock: HeldLock | None = None
+    tab_id, generation = draw_id(entropy, "t"), 1
+    if known is not None:
+        try:
+            name = tab_lock(app, protocol, known[0])
+            lock = await within(clock, CLAIM_PATIENCE, locks.acquire(name, owner=owner))  # type: ignore[arg-type]
+            tab_id, generation = known[0], known[1] + 1
+        except TimeoutError:
+            lock = None
+    if lock is None:
+        lock = await locks.acquire(tab_lock(app, protocol, tab_id), owner=owner)
+        assert lock is not None, "only ifAvailable requests can come back without a lock"
+    memory.write(tab_id, generation)
+    return Identity(tab_id, draw_id(entropy, "c"), generation), lock

@@ -1,0 +1,210 @@
+"""The tabs that this engine knows of: its own, and those that other engines' beacons name.
+
+Time is judged by the observer's own monotonic clock, between beacons that it heard itself, and an engine that is late is
+late by its own word (``next``). When the observer itself stood still (frozen, suspended, throttled), everybody else is
+given that time: silence that we could not have heard proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tabhelm.messages import Beacon, LeaderNote, TabNote
+
+Liveness = Literal["alive", "suspect", "expired"]
+
+SUSPECT_BEATS = 2.0
+EXPIRED_BEATS = 4.0
+REMOVED_AFTER = 60.0
+LEADER_BEAT = 5.0
+BEAT = 15.0
+TICK = 2.5
+"""Seconds between two looks at the clock; a longer gap means that we ourselves stood still."""
+
+
+@dataclass(frozen=True, slots=True)
+class TabInfo:
+    """One tab as this engine sees it. ``age`` is in seconds. A hint, as old as the last beacon."""
+
+    tab_id: str
+    connection_id: str
+    generation: int
+    engine_id: str
+    lifecycle: str
+    visible: bool
+    online: bool
+    version: str
+    capabilities: frozenset[str]
+    stands: frozenset[str]
+    age: float
+    liveness: Liveness
+
+    @classmethod
+    def of(cls, note: TabNote, engine_id: str, liveness: Liveness, older: float = 0.0) -> TabInfo:
+        """From a tab's note that was written ``older`` seconds ago."""
+        return cls(
+            note.tab,
+            note.connection,
+            note.generation,
+            engine_id,
+            note.lifecycle,
+            note.visible,
+            note.online,
+            note.version,
+            frozenset(note.capabilities),
+            frozenset(note.stands),
+            note.age + older,
+            liveness,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderInfo:
+    """Who is said to lead a resource."""
+
+    resource: str
+    tab_id: str
+    connection_id: str
+    domain: str
+    epoch: int
+    age: float
+    liveness: Liveness
+
+
+@dataclass(slots=True)
+class _Heard:
+    beacon: Beacon
+    at: float
+
+
+class Roster:
+    """Everybody we know of. ``subscribe`` tells when it changed."""
+
+    def __init__(self, engine_id: str) -> None:
+        self.engine_id = engine_id
+        self._engines: dict[str, _Heard] = {}
+        self._own: dict[str, TabNote] = {}
+        self._own_at: dict[str, float] = {}
+        self._leading: dict[tuple[str, str], LeaderNote] = {}
+        self._leading_at: dict[tuple[str, str], float] = {}
+        self._last_tick: float | None = None
+        self._subscribers: list[Callable[[], None]] = []
+        self._judged: tuple[tuple[str, str], ...] = ()
+
+    # -- our own tabs -------------------------------------------------------------------------------------------------
+
+    def put_own(self, note: TabNote, now: float) -> None:
+        """Add or replace one of our own tabs. ``note.age`` counts from ``now``."""
+        if self._own.get(note.connection) == note:
+            return
+        self._own_at.setdefault(note.connection, now)
+        self._own[note.connection] = note
+        self._changed()
+
+    def remove_own(self, connection_id: str) -> None:
+        if self._own.pop(connection_id, None) is not None:
+            del self._own_at[connection_id]
+            self._changed()
+
+    def set_leading(self, note: LeaderNote, now: float) -> None:
+        """One of our own tabs leads."""
+        key = (note.resource, note.connection)
+        self._leading[key], self._leading_at[key] = note, now
+        self._changed()
+
+    def clear_leading(self, resource: str, connection_id: str) -> None:
+        if self._leading.pop((resource, connection_id), None) is not None:
+            del self._leading_at[resource, connection_id]
+            self._changed()
+
+    def own_notes(self, now: float) -> tuple[tuple[TabNote, ...], tuple[LeaderNote, ...]]:
+        """Our tabs and what they lead, with ages as of ``now``: what the beacon says."""
+        tabs = tuple(replace(note, age=max(0.0, now - self._own_at[key])) for key, note in self._own.items())
+        leaders = tuple(replace(n, age=max(0.0, now - self._leading_at[key])) for key, n in self._leading.items())
+        return tabs, leaders
+
+    # -- everybody else -----------------------------------------------------------------------------------------------
+
+    def heard(self, beacon: Beacon, now: float) -> None:
+        """Take in a beacon. One that is older than what we know of its sender is dropped."""
+        known = self._engines.get(beacon.sender)
+        if beacon.sender == self.engine_id or (known is not None and beacon.number <= known.beacon.number):
+            return
+        if not beacon.tabs:
+            if self._engines.pop(beacon.sender, None) is not None:
+                self._changed()
+            return
+        self._engines[beacon.sender] = _Heard(beacon, now)
+        if known is None or (known.beacon.tabs, known.beacon.leaders) != (beacon.tabs, beacon.leaders):
+            self._changed()
+
+    def tick(self, now: float) -> None:
+        """Look at the clock: forgive the time in which we stood still, forget who is long gone, tell what changed."""
+        if self._last_tick is not None and (gap := now - self._last_tick - TICK) > TICK:
+            for heard in self._engines.values():
+                heard.at += gap
+        self._last_tick = now
+        for engine_id, heard in list(self._engines.items()):
+            if now - heard.at > max(REMOVED_AFTER, EXPIRED_BEATS * heard.beacon.next):
+                del self._engines[engine_id]
+        judged = tuple((engine_id, self._liveness(heard, now)) for engine_id, heard in self._engines.items())
+        if judged != self._judged:
+            self._judged = judged
+            self._changed()
+
+    @staticmethod
+    def _liveness(heard: _Heard, now: float) -> Liveness:
+        beats = (now - heard.at) / max(heard.beacon.next, 0.001)
+        if beats > EXPIRED_BEATS:
+            return "expired"
+        return "suspect" if beats > SUSPECT_BEATS else "alive"
+
+    # -- what is known ------------------------------------------------------------------------------------------------
+
+    def tabs(self, now: float) -> list[TabInfo]:
+        """All known tabs, our own first."""
+        tabs, _ = self.own_notes(now)
+        found = [TabInfo.of(note, self.engine_id, "alive") for note in tabs]
+        for engine_id, heard in self._engines.items():
+            liveness = self._liveness(heard, now)
+            found += [TabInfo.of(note, engine_id, liveness, now - heard.at) for note in heard.beacon.tabs]
+        return found
+
+    def leaders(self, now: float) -> list[LeaderInfo]:
+        """All that are said to lead, our own first."""
+        _, own = self.own_notes(now)
+        found = [_leader_info(note, "alive", 0.0) for note in own]
+        for heard in self._engines.values():
+            liveness = self._liveness(heard, now)
+            found += [_leader_info(note, liveness, now - heard.at) for note in heard.beacon.leaders]
+        return found
+
+    def leader(self, resource: str, now: float) -> LeaderInfo | None:
+        """Who is said to lead ``resource``: the highest epoch among those not expired, or nobody."""
+        found = [info for info in self.leaders(now) if info.resource == resource and info.liveness != "expired"]
+        return max(found, key=lambda info: (info.epoch, info.connection_id), default=None)
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back at every change; returns the way to stop."""
+        self._subscribers.append(callback)
+
+        def stop() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
+
+        return stop
+
+    def _changed(self) -> None:
+        for callback in list(self._subscribers):
+            callback()
+
+
+def _leader_info(note: LeaderNote, liveness: Liveness, older: float) -> LeaderInfo:
+    return LeaderInfo(note.resource, note.tab, note.connection, note.domain, note.epoch, note.age + older, liveness)
+
+
+def standing(tabs: Iterable[TabInfo], resource: str) -> list[TabInfo]:
+    """Those among ``tabs`` that stand for ``resource``."""
+    return [tab for tab in tabs if resource in tab.stands]
