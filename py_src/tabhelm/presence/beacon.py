@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from tabhelm.messages import Beacon, encode
-from tabhelm.ports import Channel, Clock, Timer
+from tabhelm.ports import Channel, Clock, Entropy, Timer
 from tabhelm.presence.roster import BEAT, LEADER_BEAT, TICK, Roster
 
 COALESCE = 0.02
 """Seconds in which several changes become one beacon: twenty tabs that join at once are a few messages, not twenty each."""
+GREETING = (0.05, 0.25)
+"""Seconds, drawn at random, after which a newcomer is told who is here: many newcomers at once get one answer."""
 
 
 class Beaconer:
     """Posts the roster's own part on the channel while there are own tabs; says goodbye once when the last has gone."""
 
-    def __init__(self, roster: Roster, channel: Channel, clock: Clock) -> None:
+    def __init__(self, roster: Roster, channel: Channel, clock: Clock, entropy: Entropy) -> None:
         self._roster = roster
         self._channel = channel
         self._clock = clock
+        self._entropy = entropy
         self._number = 0
         self._due: Timer | None = None
         self._beat: Timer | None = None
@@ -34,15 +37,22 @@ class Beaconer:
             self._post((), (), BEAT)
             self._said = None
 
+    def greet(self) -> None:
+        """An engine that we did not know has spoken: tell it who is here."""
+        if self._due is None and self._own() is not None:
+            self._due = self._clock.call_later(self._entropy.uniform(*GREETING), self._speak)
+
     def _changed(self) -> None:
         # Others' changes come through here too; only a change of our own part is worth a message.
-        if self._due is None and self._own() != self._said:
+        if self._own() != self._said:
+            if self._due is not None:
+                self._due.cancel()  # a greeting may be due later than a change has to be told
             self._due = self._clock.call_later(COALESCE, self._speak)
         if self._tick is None:
             self._tick = self._clock.call_later(TICK, self._look)
 
     def _own(self) -> object:
-        tabs, leaders = self._roster.own_notes(0.0)
+        tabs, leaders = self._roster.own_notes(0.0)  # at time 0 all ages are 0: growing older is no change
         return (tabs, leaders) if tabs else None
 
     def _speak(self) -> None:

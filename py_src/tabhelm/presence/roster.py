@@ -7,7 +7,7 @@ given that time: silence that we could not have heard proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -127,18 +127,19 @@ class Roster:
 
     # -- everybody else -----------------------------------------------------------------------------------------------
 
-    def heard(self, beacon: Beacon, now: float) -> None:
-        """Take in a beacon. One that is older than what we know of its sender is dropped."""
+    def heard(self, beacon: Beacon, now: float) -> bool:
+        """Take in a beacon; true if its sender is new to us. One older than what we know of its sender is dropped."""
         known = self._engines.get(beacon.sender)
         if beacon.sender == self.engine_id or (known is not None and beacon.number <= known.beacon.number):
-            return
+            return False
         if not beacon.tabs:
             if self._engines.pop(beacon.sender, None) is not None:
                 self._changed()
-            return
+            return False
         self._engines[beacon.sender] = _Heard(beacon, now)
         if known is None or (known.beacon.tabs, known.beacon.leaders) != (beacon.tabs, beacon.leaders):
             self._changed()
+        return known is None
 
     def tick(self, now: float) -> None:
         """Look at the clock: forgive the time in which we stood still, forget who is long gone, tell what changed."""
@@ -203,8 +204,3 @@ class Roster:
 
 def _leader_info(note: LeaderNote, liveness: Liveness, older: float) -> LeaderInfo:
     return LeaderInfo(note.resource, note.tab, note.connection, note.domain, note.epoch, note.age + older, liveness)
-
-
-def standing(tabs: Iterable[TabInfo], resource: str) -> list[TabInfo]:
-    """Those among ``tabs`` that stand for ``resource``."""
-    return [tab for tab in tabs if resource in tab.stands]

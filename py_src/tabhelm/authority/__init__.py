@@ -1,0 +1,8 @@
+"""What decides? Each authority declares its guarantees; here the Web Locks, others follow behind the same Protocol."""
+
+from __future__ import annotations
+
+from tabhelm.authority.base import Authority, Guarantees, Hold
+from tabhelm.authority.web_locks import WebLocksAuthority
+
+__all__ = ["Authority", "Guarantees", "Hold", "WebLocksAuthority"]

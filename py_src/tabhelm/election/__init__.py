@@ -1,0 +1,10 @@
+"""Who should lead? Policy, eligibility, ranking, backoff: a hint. Acquisition decides."""
+
+from __future__ import annotations
+
+from tabhelm.election.backoff import Backoff
+from tabhelm.election.eligibility import ineligible
+from tabhelm.election.policy import LeadershipPolicy
+from tabhelm.election.ranking import rank
+
+__all__ = ["Backoff", "LeadershipPolicy", "ineligible", "rank"]
