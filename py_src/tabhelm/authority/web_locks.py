@@ -41,8 +41,10 @@ class WebLocksHold:
 
     async def begin(self) -> Grant:
         self._require_held()
-        self._grant = await self._issuer.issue(self._resource, self._owner_id, NAME, takeovers_seen=self._takeovers)
-        # The lock may have gone while the transaction ran. Its epoch is then above whatever comes next only by accident.
+        self._grant = await self._issuer.issue(
+            self._resource, self._owner_id, NAME, takeovers_seen=self._takeovers, holds=lambda: self._lock.held
+        )
+        # The lock may have gone while the transaction completed: the next holder's epoch is above ours, ours is void.
         self._require_held()
         return self._grant
 
@@ -57,7 +59,7 @@ class WebLocksHold:
         self._require_held()
         if self._grant is None:
             raise LeadershipLost(self._resource, "not-begun")
-        self._grant = await self._issuer.reissue_above(self._grant, high_water)
+        self._grant = await self._issuer.reissue_above(self._grant, high_water, holds=lambda: self._lock.held)
         self._require_held()
         return self._grant
 

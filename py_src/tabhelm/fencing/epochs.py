@@ -8,7 +8,7 @@ the domain is written back, and the next epoch is above every remembered one.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,15 +112,22 @@ class EpochIssuer:
         return await self._database.transaction([FENCING], "readonly", body)
 
     async def issue(
-        self, resource: str, owner_id: str, authority: str, *, takeovers_seen: int, takeover: bool = False
+        self,
+        resource: str,
+        owner_id: str,
+        authority: str,
+        *,
+        takeovers_seen: int,
+        takeover: bool = False,
+        holds: Callable[[], bool],
     ) -> Grant:
-        """Issue the next epoch. Call only while holding the authority.
+        """Issue the next epoch. Call only while holding the authority; ``holds`` is asked again inside the transaction.
 
         ``takeovers_seen`` is the count read before the lock was requested: if somebody took over since, this holder may
         have been robbed without knowing it yet, and must start again.
 
         Raises:
-            LeadershipLost: taken over since (``taken-over``).
+            LeadershipLost: taken over since (``taken-over``), or no longer held (``lock-lost``).
             DatabaseError: nothing was issued, or it is unknown whether it was: the epoch must not be used.
         """
 
@@ -130,13 +137,14 @@ class EpochIssuer:
             takeovers: int = record["takeovers"] if record else 0
             if takeovers != takeovers_seen:
                 raise LeadershipLost(resource, "taken-over")
+            _require(holds, resource)
             stored: int = record["epoch"] if record else 0
             epoch = max(stored, self.memory.highest(domain, resource)) + 1
             return await self._write(tx, Grant(domain, resource, epoch, owner_id, authority), takeovers + int(takeover))
 
         return await self._complete(body)
 
-    async def reissue_above(self, grant: Grant, high_water: HighWater) -> Grant:
+    async def reissue_above(self, grant: Grant, high_water: HighWater, *, holds: Callable[[], bool]) -> Grant:
         """Go on above a receiver's high water that our store has forgotten. Call only while holding the authority.
 
         Allowed only if, inside the transaction, the *stored* epoch is still below the high water: otherwise somebody else
@@ -154,6 +162,7 @@ class EpochIssuer:
                 record.epoch >= high_water.epoch or (record.epoch, record.owner_id) != (grant.epoch, grant.owner_id)
             ):
                 raise LeadershipLost(grant.resource, "newer-epoch")
+            _require(holds, grant.resource)
             if record is None:
                 await tx.put(FENCING, {"key": DOMAIN_KEY, "domain": grant.domain, "created_at": self._clock.wall()})
             renewed = Grant(grant.domain, grant.resource, high_water.epoch + 1, grant.owner_id, grant.authority)
@@ -196,9 +205,13 @@ class EpochIssuer:
         )
         return grant
 
-    async def _complete(self, body: Any) -> Grant:
+    async def _complete(self, body: Callable[[Transaction], Coroutine[Any, Any, Grant]]) -> Grant:
         # The memory learns only what is durable: an epoch of an aborted transaction was never issued.
-        transaction: Coroutine[Any, Any, Grant] = self._database.transaction([FENCING], "readwrite", body)
-        grant = await transaction
+        grant = await self._database.transaction([FENCING], "readwrite", body)
         self.memory.remember(grant.domain, grant.resource, grant.epoch)
         return grant
+
+
+def _require(holds: Callable[[], bool], resource: str) -> None:
+    if not holds():
+        raise LeadershipLost(resource, "lock-lost")

@@ -1,0 +1,406 @@
+"""One tab's election for one resource: ask, be granted, begin, lead, step down, ask again.
+
+Acquisition decides, ranking only says who should ask: the best candidate keeps a queued request (warm standby), the others
+watch, and ask too if no leader has been seen for a while that grows with their rank. A grant is not leadership: the tab
+must acknowledge it, the epoch must be durable, and the receiver must have seen it, before the loop starts.
+
+Stepping down has one order: revoke the token, tell the loop, wait for it up to ``grace``, release, announce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tabhelm.authority.base import Authority, Hold
+from tabhelm.election import Backoff, LeadershipPolicy, ineligible, rank
+from tabhelm.errors import LeadershipLost, LockWithdrawn, TabhelmError, Unreachable
+from tabhelm.leadership.barrier import raise_marks
+from tabhelm.leadership.context import LeaderContext
+from tabhelm.leadership.states import (
+    TRANSITIONS,
+    BackingOff,
+    Idle,
+    Leading,
+    State,
+    SteppingDown,
+    Stopped,
+    Waiting,
+    name_of,
+)
+from tabhelm.leadership.tenure import Tenure
+from tabhelm.messages import LeaderNote
+from tabhelm.names import Resource
+from tabhelm.observe import EpochIssued, Events, LeadershipChanged, LoopFailed, LoopOverran
+from tabhelm.ports import Clock, Entropy, Http, Timer
+from tabhelm.presence import Identity, LeaderInfo, Roster, TabInfo
+from tabhelm.tasks import Tasks, within
+
+LeaderLoop = Callable[[LeaderContext], Awaitable[None]]
+
+STAGGER = 0.25
+"""Seconds without a leader, times rank, after which a tab that is not the best candidate asks too."""
+BARRIER_STREAM = "barrier"
+_GRACELESS = frozenset({"frozen", "closing", "suspect", "expired", "removed"})
+
+
+class Candidate(Protocol):
+    """The tab that stands."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    def info(self) -> TabInfo:
+        """How the tab is now."""
+
+    async def confirm(self, election: Election) -> bool:
+        """Whether the tab can work now (a page acknowledges its grant). Bounded by the policy's ``engine_patience``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionServices:
+    """What all elections of one engine share."""
+
+    clock: Clock
+    entropy: Entropy
+    roster: Roster
+    authority: Authority
+    events: Events
+    tasks: Tasks
+    http: Http
+
+
+class Election:
+    """Runs until it is stopped. ``status`` is the state now; ``subscribe`` tells every change."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        loop: LeaderLoop,
+        policy: LeadershipPolicy,
+        candidate: Candidate,
+        services: ElectionServices,
+    ) -> None:
+        self.resource = resource
+        self.policy = policy
+        self.status: State = Idle("starting")
+        self._loop = loop
+        self._candidate = candidate
+        self._services = services
+        self._key = resource.token_resource
+        self._wake = asyncio.Event()
+        self._news: Timer | None = None
+        self._stop: str | None = None
+        self._resign: str | None = None
+        self._leaderless_since: float | None = None
+        self._body: asyncio.Task[None] | None = None
+        self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
+        self._subscribers: list[Callable[[State], None]] = []
+        self._unsubscribe = services.roster.subscribe(self._heard_news)
+        self._task = services.tasks.start(self._run(), f"election {self._key}")
+
+    # -- for the owner ------------------------------------------------------------------------------------------------
+
+    def leader(self) -> LeaderInfo | None:
+        """Who is said to lead: a hint."""
+        return self._services.roster.leader(self._key, self._services.clock.monotonic())
+
+    def look(self) -> None:
+        """The tab changed (lifecycle, visibility, network, capabilities): act on it at once."""
+        self._wake.set()
+
+    def step_down(self, reason: str = "step-down") -> None:
+        """Give leadership up, if held, and go on taking part."""
+        if isinstance(self.status, (Leading, Waiting)):
+            self._resign = reason
+            self._wake.set()
+
+    def stop(self, reason: str = "stopped") -> None:
+        """Step down and take part no more."""
+        if self._stop is None:
+            self._stop = reason
+            self._wake.set()
+
+    async def stopped(self) -> Stopped:
+        """Wait until it is over."""
+        return await self.wait_for(Stopped)  # type: ignore[return-value]
+
+    async def wait_for(self, *states: type[State]) -> State:
+        """Wait until the status is one of ``states`` and return it."""
+        if isinstance(self.status, states):
+            return self.status
+        reached: asyncio.Future[State] = asyncio.get_running_loop().create_future()
+
+        def watch(state: State) -> None:
+            if isinstance(state, states) and not reached.done():
+                reached.set_result(state)
+
+        unsubscribe = self.subscribe(watch)
+        try:
+            return await reached
+        finally:
+            unsubscribe()
+
+    def subscribe(self, subscriber: Callable[[State], None]) -> Callable[[], None]:
+        """Call back at every change of ``status``; returns the way to stop."""
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return unsubscribe
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        error: str | None = None
+        try:
+            while self._stop is None:
+                await self._round()
+        except Exception as fault:
+            self._stop, error = "internal-error", f"{type(fault).__name__}: {fault}"
+            raise
+        finally:
+            self._unsubscribe()
+            if self._news is not None:
+                self._news.cancel()
+            self._enter(Stopped(self._stop or "closed", error))
+
+    async def _round(self) -> None:
+        if self._body is not None and not self._body.done():
+            self._enter(Idle("loop-still-running"))  # it overran its grace; two bodies at once would be worse than none
+            await self._change()
+            return
+        if (reason := ineligible(self.policy, self._candidate.info())) is not None:
+            self._enter(Idle(reason))
+            await self._change()
+            return
+        place = self._place()
+        patience = self._patience(place)
+        if patience is None or patience > 0:
+            self._enter(Waiting(False, place))
+            await self._change(patience)
+            return
+        self._enter(Waiting(True, place))
+        try:
+            hold = await self._acquire()
+        except TabhelmError as failure:
+            await self._back_off(failure.reason if isinstance(failure, LockWithdrawn) else failure.code)
+            return
+        if hold is not None:
+            try:
+                await self._serve(hold)
+            finally:
+                hold.release()
+
+    def _place(self) -> int:
+        now = self._services.clock.monotonic()
+        leader = self._services.roster.leader(self._key, now)
+        if leader is not None:
+            self._leaderless_since = None
+        elif self._leaderless_since is None:
+            self._leaderless_since = now
+        order = rank(self.policy, self._key, self._services.roster.tabs(now))
+        connections = [tab.connection_id for tab in order if leader is None or tab.connection_id != leader.connection_id]
+        me = self._candidate.identity.connection_id
+        return connections.index(me) if me in connections else len(connections)
+
+    def _patience(self, place: int) -> float | None:
+        """Seconds until this tab may ask: 0 now, ``None`` while another tab leads and a better one stands by."""
+        if place == 0:
+            return 0.0
+        if self._leaderless_since is None:
+            return None
+        return max(0.0, self._leaderless_since + STAGGER * place - self._services.clock.monotonic())
+
+    async def _acquire(self) -> Hold | None:
+        identity = self._candidate.identity
+        asking = self._services.tasks.start(
+            self._services.authority.acquire(self.resource, owner=identity.connection_id, owner_id=identity.owner_id),  # type: ignore[arg-type]
+            f"acquire {self._key}",
+            supervised=False,
+        )
+        asking.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not asking.done():
+                await self._change()
+                if not asking.done() and not self._still_asks():
+                    asking.cancel()
+                    await _settled(asking)
+        except asyncio.CancelledError:
+            asking.cancel()
+            await _settled(asking)
+            if not asking.cancelled() and asking.exception() is None:
+                asking.result().release()
+            raise
+        return None if asking.cancelled() else asking.result()
+
+    def _still_asks(self) -> bool:
+        if self._stop is not None or self._resign is not None:
+            return False
+        if ineligible(self.policy, self._candidate.info()) is not None:
+            return False
+        place = self._place()
+        if place != getattr(self.status, "rank", place):
+            self._enter(Waiting(True, place))
+        return self._patience(place) is not None
+
+    async def _serve(self, hold: Hold) -> None:
+        hold.on_end(lambda _: self._wake.set())
+        self._resign = None
+        try:
+            tenure = await self._begin(hold)
+        except LeadershipLost as lost:
+            await self._back_off(lost.reason)
+            return
+        except TabhelmError as failure:
+            hold.release()
+            await self._back_off(failure.code)
+            return
+        if tenure is None:
+            hold.release()
+            await self._back_off("not-acknowledged")
+            return
+        reason = await self._lead(hold, tenure)
+        if self._stop is None and ineligible(self.policy, self._candidate.info()) is None:
+            await self._back_off(reason)
+
+    async def _begin(self, hold: Hold) -> Tenure | None:
+        """Everything between the grant and leadership; ``None`` if the tab did not acknowledge it."""
+        try:
+            confirmed = await within(
+                self._services.clock, self.policy.engine_patience, self._candidate.confirm(self)  # type: ignore[arg-type]
+            )
+        except TimeoutError:
+            confirmed = False
+        if not confirmed:
+            return None
+        grant = await hold.begin()
+        tenure = Tenure(self._key, hold, grant)
+        if grant is not None:
+            self._services.events.emit(
+                EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority)
+            )
+            if self.policy.fence is not None:
+                stream = tenure.stream(BARRIER_STREAM)
+                await raise_marks(self._services.http, self.policy.fence, tenure, stream, self._services.events)
+        tenure.ensure()
+        return tenure
+
+    async def _lead(self, hold: Hold, tenure: Tenure) -> str:
+        services, me = self._services, self._candidate.identity
+        now = services.clock.monotonic()
+        self._enter(Leading(tenure.epoch, services.clock.wall()))
+        grant = tenure.grant if tenure.epoch is not None else None
+        domain, epoch = (grant.domain, grant.epoch) if grant else ("", 0)
+        services.roster.set_leading(LeaderNote(self._key, me.tab_id, me.connection_id, domain, epoch, 0.0), now)
+        context = LeaderContext(tenure, services.clock)
+        body = services.tasks.start(self._call(context), f"loop {self._key}", supervised=False)
+        body.add_done_callback(lambda _: self._wake.set())
+        self._body = body
+        limit = self.policy.max_hold
+        timer = services.clock.call_later(limit, lambda: self.step_down("max-hold")) if limit is not None else None
+        try:
+            while (reason := self._over(hold, tenure, body)) is None:
+                await self._change()
+        except asyncio.CancelledError:
+            reason = "closed"
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            tenure.revoke(reason or "closed")
+            services.roster.clear_leading(self._key, me.connection_id)
+            self._enter(SteppingDown(reason or "closed", tenure.epoch))
+            body.cancel()
+        if hold.held and reason not in _GRACELESS:
+            await self._await_body(body)
+        hold.release()
+        return reason
+
+    async def _call(self, context: LeaderContext) -> None:
+        await self._loop(context)
+
+    def _over(self, hold: Hold, tenure: Tenure, body: asyncio.Task[None]) -> str | None:
+        """Why the tenure must end now, or ``None``."""
+        if self._stop is not None:
+            return self._stop
+        if (reason := ineligible(self.policy, self._candidate.info())) is not None:
+            return reason
+        if body.done():
+            return self._outcome(body)
+        return tenure.ended or self._resign
+
+    def _outcome(self, body: asyncio.Task[None]) -> str:
+        error = None if body.cancelled() else body.exception()
+        if body.cancelled():
+            return "loop-cancelled"
+        if error is None:
+            self._backoff.reset()
+            return "loop-finished"
+        if isinstance(error, LeadershipLost):
+            return error.reason
+        self._services.events.emit(LoopFailed(self._key, f"{type(error).__name__}: {error}"))
+        return "loop-failed"
+
+    async def _await_body(self, body: asyncio.Task[None]) -> None:
+        deadline = self._services.clock.monotonic() + self.policy.grace
+        while not body.done() and (left := deadline - self._services.clock.monotonic()) > 0:
+            await self._change(left)
+        if not body.done():
+            body.cancel()
+            self._services.events.emit(LoopOverran(self._key, self.policy.grace))
+
+    async def _back_off(self, reason: str) -> None:
+        if reason not in ("loop-failed", Unreachable.code, "not-acknowledged"):
+            self._backoff.reset()  # not a failure that repeats: a short pause is enough
+        delay = self._backoff.next()
+        self._resign = None
+        self._enter(BackingOff(reason, delay))
+        until = self._services.clock.monotonic() + delay
+        while self._stop is None and (left := until - self._services.clock.monotonic()) > 0:
+            await self._change(left)
+
+    # -- waiting and telling ------------------------------------------------------------------------------------------
+
+    async def _change(self, timeout: float | None = None) -> None:
+        """Wait until something changed, or for ``timeout`` seconds."""
+        timer = self._services.clock.call_later(timeout, self._wake.set) if timeout is not None else None
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self._wake.clear()
+
+    def _heard_news(self) -> None:
+        if self._news is None:
+            delay = self._services.entropy.uniform(*self.policy.trigger_window)
+            self._news = self._services.clock.call_later(delay, self._act_on_news)
+
+    def _act_on_news(self) -> None:
+        self._news = None
+        self._wake.set()
+
+    def _enter(self, state: State) -> None:
+        if state == self.status:
+            return
+        before, after = name_of(self.status), name_of(state)
+        assert after in TRANSITIONS[before], f"{before} -> {after} is no transition"
+        self.status = state
+        info = self._candidate.info()
+        reason = str(getattr(state, "reason", "granted" if isinstance(state, Leading) else "eligible"))
+        epoch = getattr(state, "epoch", None)
+        self._services.events.emit(
+            LeadershipChanged(self._key, info.tab_id, before, after, reason, epoch, info.lifecycle, info.visible)
+        )
+        for subscriber in list(self._subscribers):
+            subscriber(state)
+
+
+async def _settled(task: asyncio.Task[Hold]) -> None:
+    """Wait for a task that was just cancelled, without raising its outcome."""
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,118 @@
+"""One term of leadership: its grant, whether it still stands, and the streams of tokens made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tabhelm.authority.base import Hold
+from tabhelm.errors import LeadershipLost, NotFenced
+from tabhelm.fencing.epochs import Grant
+from tabhelm.fencing.token import FencingToken, HighWater
+
+
+class Tenure:
+    """Stands from the epoch's completion until it is revoked, or until its lock ends: whichever is seen first.
+
+    The lock's end is read synchronously from the lock desk, so a tenure is over the moment that a page froze, even if no
+    Python ran since.
+    """
+
+    def __init__(self, resource: str, hold: Hold, grant: Grant | None) -> None:
+        self.resource = resource
+        self._hold = hold
+        self._grant = grant
+        self._revoked: str | None = None
+        self._streams: dict[str, TokenStream] = {}
+        self._watchers: list[Callable[[], None]] = []
+
+    @property
+    def grant(self) -> Grant:
+        """The grant in force (a newer one after ``reissue_above``).
+
+        Raises:
+            LeadershipLost, NotFenced
+        """
+        self.ensure()
+        if self._grant is None:
+            raise NotFenced(f"the authority of {self.resource!r} issues no epochs: its writes cannot be fenced")
+        return self._grant
+
+    @property
+    def epoch(self) -> int | None:
+        return self._grant.epoch if self._grant else None
+
+    @property
+    def ended(self) -> str | None:
+        """Why this tenure is over, or ``None`` while it stands."""
+        return self._revoked or (None if self._hold.held else "lock-lost")
+
+    def ensure(self) -> None:
+        """Raise ``LeadershipLost`` if this tenure is over."""
+        if (reason := self.ended) is not None:
+            raise LeadershipLost(self.resource, reason)
+
+    def revoke(self, reason: str) -> None:
+        """End it; the first reason stays. What waits for the end is told."""
+        if self._revoked is None:
+            self._revoked = reason
+            for watcher in self._watchers:
+                watcher()
+
+    def on_revoked(self, watcher: Callable[[], None]) -> None:
+        self._watchers.append(watcher)
+
+    async def check(self) -> None:
+        """Verify authority and epoch in the store, for code about to do something irreversible."""
+        self.ensure()
+        await self._hold.check()
+        self.ensure()
+
+    async def raise_above(self, high_water: HighWater) -> None:
+        """A receiver knows a higher epoch than our store: go on above it, if nobody else leads.
+
+        Raises:
+            LeadershipLost: somebody else does; this tenure is revoked.
+        """
+        self.ensure()
+        try:
+            self._grant = await self._hold.reissue_above(high_water)
+        except LeadershipLost as lost:
+            self.revoke(lost.reason)
+            raise
+        self._streams.clear()
+
+    def stream(self, name: str) -> TokenStream:
+        """The stream of this name. It must have exactly one issuer: do not share a name between two orders of writes."""
+        if name not in self._streams:
+            self._streams[name] = TokenStream(self, name)
+        return self._streams[name]
+
+
+class TokenStream:
+    """Tokens in one order: each ``next_token`` is above all before it."""
+
+    def __init__(self, tenure: Tenure, name: str) -> None:
+        self._tenure = tenure
+        self.name = name
+        self._epoch: int | None = None
+        self._seq = 0
+
+    def next_token(self) -> FencingToken:
+        """A new token for one protected write; retries carry a new one too.
+
+        Raises:
+            LeadershipLost: the tenure is over.
+            NotFenced: the authority issues no epochs.
+        """
+        grant = self._tenure.grant
+        if grant.epoch != self._epoch:
+            self._epoch, self._seq = grant.epoch, 0
+        self._seq += 1
+        return FencingToken(
+            domain=grant.domain,
+            resource=grant.resource,
+            epoch=grant.epoch,
+            stream=self.name,
+            seq=self._seq,
+            owner_id=grant.owner_id,
+        )
