@@ -1,0 +1,176 @@
+/** What is refused before it reaches the engine, and the errors and ids of the page client. */
+
+/** Base of every error that tabhelm raises on purpose; bad arguments are plain `TypeError`s. */
+export class TabhelmError extends Error {
+  /** @param {string} code @param {string} message @param {ErrorOptions} [options] */
+  constructor(code, message, options) {
+    super(message, options);
+    this.name = "TabhelmError";
+    this.code = code;
+  }
+}
+
+/** This holder no longer leads; its loop must end. */
+export class LeadershipLost extends TabhelmError {
+  /** @param {string} resource @param {string} reason */
+  constructor(resource, reason) {
+    super("leadership-lost", `no longer the leader of "${resource}": ${reason}`);
+    this.name = "LeadershipLost";
+    this.resource = resource;
+    this.reason = reason;
+  }
+}
+
+/**
+ * `EventTarget`, with listeners as loosely typed as the overloads of tabhelm.d.ts need.
+ * @type {new () => Omit<EventTarget, "addEventListener"> & {addEventListener(type: string, listener: any, options?: boolean | AddEventListenerOptions): void}}
+ */
+export const Emitter = EventTarget;
+
+const MAX_NAME = 512;
+const PART = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
+const ALLOWED = "allowed are letters, digits, '.', '_' and '-', starting with a letter or digit";
+
+/** @param {unknown} value */
+function shown(value) {
+  let text;
+  try {
+    text = typeof value === "string" || (typeof value === "object" && value) ? JSON.stringify(value) : String(value);
+  } catch {
+    text = Object.prototype.toString.call(value);
+  }
+  return text.length <= 80 ? text : `${text.slice(0, 77)}...`;
+}
+
+/**
+ * A `TypeError` that names the thing, the value and the way out.
+ * @param {string} what @param {unknown} value @param {string} wanted
+ */
+export function bad(what, value, wanted) {
+  return new TypeError(`${what} ${shown(value)} is not valid: ${wanted}`);
+}
+
+/** @param {string} what @param {unknown} value @returns {string} */
+export function checkPart(what, value) {
+  if (typeof value !== "string" || value.length > MAX_NAME || !PART.test(value)) throw bad(what, value, ALLOWED);
+  return value;
+}
+
+/** @param {string} what @param {unknown} value @returns {string | undefined} */
+export function checkScope(what, value) {
+  if (value === undefined || value === null) return undefined;
+  if (typeof value !== "string" || value.length > MAX_NAME || !value.split(":").every((part) => PART.test(part))) {
+    throw bad(what, value, `${ALLOWED}; parts joined by ':'`);
+  }
+  return value;
+}
+
+/** @param {string} what @param {unknown} value @param {string} [wanted] @returns {string} */
+export function checkText(what, value, wanted = `a text of 1 to ${MAX_NAME} characters is expected`) {
+  if (typeof value !== "string" || !value || value.length > MAX_NAME) throw bad(what, value, wanted);
+  return value;
+}
+
+/** @param {string} what @param {unknown} value @returns {string[]} */
+export function checkTexts(what, value) {
+  if (!Array.isArray(value)) throw bad(what, value, "an array of texts is expected");
+  return value.map((item, index) => checkText(`${what}[${index}]`, item));
+}
+
+/**
+ * @param {string} what @param {unknown} value @param {number} least @param {string} [unit]
+ * @returns {number}
+ */
+export function checkNumber(what, value, least, unit = "milliseconds") {
+  if (typeof value !== "number" || !Number.isFinite(value) || value < least) {
+    throw bad(what, value, `a number of ${unit}, at least ${least}, is expected`);
+  }
+  return value;
+}
+
+/** @param {string} what @param {unknown} value @param {number} least @returns {number} */
+export function checkWhole(what, value, least) {
+  if (!Number.isSafeInteger(value) || Number(value) < least) throw bad(what, value, `a whole number of at least ${least} is expected`);
+  return Number(value);
+}
+
+/** @param {string} what @param {unknown} value @returns {boolean} */
+export function checkFlag(what, value) {
+  if (typeof value !== "boolean") throw bad(what, value, "true or false is expected");
+  return value;
+}
+
+/**
+ * An absolute URL: the engine would resolve a relative one against its own script, not against the page.
+ * @param {string} what @param {unknown} value @returns {string}
+ */
+export function checkUrl(what, value) {
+  try {
+    if ((typeof value === "string" && value) || value instanceof URL) return new URL(value, document.baseURI).href;
+  } catch {
+    // told below
+  }
+  throw bad(what, value, "a URL, absolute or relative to the page, is expected");
+}
+
+/**
+ * A plain object without unknown keys: a misspelt option must not be ignored silently.
+ * @param {string} what @param {unknown} value @param {readonly string[]} allowed
+ * @returns {Record<string, unknown>}
+ */
+export function checkKeys(what, value, allowed) {
+  if (value === undefined) return {};
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw bad(what, value, "an object is expected");
+  for (const key of Object.keys(value)) {
+    if (!allowed.includes(key)) throw new TypeError(`${what} has no option "${key}": it knows ${allowed.join(", ")}`);
+  }
+  return { ...value };
+}
+
+/**
+ * A payload as JSON text. What JSON would change silently (NaN, Map, typed arrays, functions) is refused.
+ * @param {unknown} payload @returns {string}
+ */
+export function payloadText(payload) {
+  let text;
+  try {
+    text = JSON.stringify(payload, (key, value) => {
+      const lossy =
+        (typeof value === "number" && !Number.isFinite(value)) ||
+        typeof value === "function" ||
+        typeof value === "symbol" ||
+        value instanceof Map ||
+        value instanceof Set ||
+        value instanceof Blob ||
+        value instanceof ArrayBuffer ||
+        ArrayBuffer.isView(value);
+      if (lossy) throw new TypeError(`"${key}" holds ${shown(value)}, which JSON cannot carry`);
+      return value;
+    });
+  } catch (error) {
+    throw new TypeError(`payload is not valid: ${message(error)}`, { cause: error });
+  }
+  if (text === undefined) throw bad("payload", payload, "a value that JSON can carry is expected");
+  return text;
+}
+
+/** @param {unknown} error */
+export function message(error) {
+  return error instanceof Error ? error.message : shown(error);
+}
+
+/** @param {Uint8Array} bytes */
+const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** A random id of 80 bits that is a valid part of a name. `crypto.randomUUID` is missing in insecure contexts. */
+export function randomId() {
+  return hex(crypto.getRandomValues(new Uint8Array(10)));
+}
+
+/** A UUIDv7 (RFC 9562): its first 48 bits are the time, so that operation ids sort by age in logs. */
+export function uuid7() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  new DataView(bytes.buffer).setBigUint64(0, (BigInt(Date.now()) << 16n) | 0x7000n | BigInt(((bytes[6] & 0x0f) << 8) | bytes[7]));
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  return hex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}

@@ -1,0 +1,583 @@
+/**
+ * One page's session with an engine: its identity, its locks, its connection and its lifecycle.
+ *
+ * A `Link` is one connection to one engine; a `Session` survives links. Every lock that the page holds or waits for hangs
+ * on an `AbortSignal`, so that leaving a link, or the page, is one `abort()`: released and withdrawn at the same moment.
+ */
+import { buildId } from "./build-info.mjs";
+import { TabhelmError, message, randomId } from "./checks.mjs";
+
+const TAB_LOCK_PATIENCE_MS = 300; // a reload's old document may need that long to let go of the tab's lock
+const ENGINES = 4; // how many engines one attempt asks before it gives up
+const BOOT_SILENCE_MS = 30_000; // Python may boot in one long synchronous piece, in which the engine cannot ping
+const BOOT_LIMIT_MS = 90_000;
+const RETRY_LIMIT_MS = 30_000;
+
+/**
+ * @typedef {object} Settings
+ * @property {string} app
+ * @property {number} protocol
+ * @property {string} version
+ * @property {string[]} capabilities
+ * @property {string | null} userSession
+ * @property {number} stallAfterMs
+ * @property {number} enginePatienceMs
+ * @property {string} engineUrl
+ * @property {string[]} wheels
+ * @property {boolean} testHooks
+ */
+
+/** @typedef {{id: string, incarnation: number, buildId: string, from: string, bootMs: number, fallbackReason?: string}} Engine */
+
+/**
+ * @typedef {object} Handlers
+ * @property {(engine: Engine) => void} up the engine took the session: open everything again
+ * @property {(reason: string) => void} down abort every loop, now; called synchronously inside `freeze` and `pagehide`
+ * @property {(state: "connecting" | "lost", reason: string) => void} trouble
+ * @property {() => void} doubt the engine may not count on this page any more: running loops must end
+ * @property {() => void} heard the engine has just been heard: a waiting grant may be accepted now
+ * @property {(data: any) => void} receive every message that is not about the connection itself
+ */
+
+/** @typedef {{message: string, next: boolean, refused: boolean}} Loss `next`: do not ask the same engine again */
+
+/**
+ * Hold a Web Lock until `signal` aborts. Resolves to false if it was not granted in time, or the signal aborted.
+ * @param {string} name @param {AbortSignal} signal @param {number} [patienceMs]
+ * @returns {Promise<boolean>}
+ */
+function hold(name, signal, patienceMs) {
+  return new Promise((resolve, reject) => {
+    const withdrawal = new AbortController();
+    const timer = patienceMs === undefined ? 0 : setTimeout(() => withdrawal.abort(), patienceMs);
+    signal.addEventListener("abort", () => withdrawal.abort(), { once: true });
+    if (signal.aborted) withdrawal.abort();
+    navigator.locks
+      .request(name, { signal: withdrawal.signal }, () => {
+        clearTimeout(timer);
+        if (signal.aborted) return undefined;
+        resolve(true);
+        return new Promise((release) => signal.addEventListener("abort", release, { once: true }));
+      })
+      .then(() => resolve(false), (error) => {
+        clearTimeout(timer);
+        if (withdrawal.signal.aborted) resolve(false);
+        else reject(new TabhelmError("no-locks", `the browser refused the lock "${name}": ${message(error)}`, { cause: error }));
+      });
+  });
+}
+
+/** One connection to one engine. Only the newest link of a session is listened to. */
+class Link {
+  /** The page's own `performance.now()` that the engine last echoed; nothing echoed yet: believe nothing. */
+  heard = -Infinity;
+  #floor = 0;
+  #phase = /** @type {"opening" | "greeting" | "booting" | "joined" | "closed"} */ ("opening");
+  #ending = new AbortController();
+  #quietMs = 0;
+  #bootingMs = 0;
+  #engine = { id: "", buildId: "" };
+  /** @type {SharedWorker | null} kept for its error events */
+  #worker = null;
+  /** @type {(loss: Loss) => void} */
+  #lost;
+
+  /**
+   * @param {Session} session @param {number} incarnation @param {string} connectionId @param {(loss: Loss) => void} lost
+   */
+  constructor(session, incarnation, connectionId, lost) {
+    this.session = session;
+    this.incarnation = incarnation;
+    this.connectionId = connectionId;
+    this.#lost = lost;
+  }
+
+  get joined() {
+    return this.#phase === "joined";
+  }
+
+  get workerName() {
+    const { app, protocol } = this.session.settings;
+    return `tabhelm:${app}:v${protocol}:${buildId}${this.incarnation > 1 ? `#${this.incarnation}` : ""}`;
+  }
+
+  /** Hold the lifeline, then say hello: an engine must never know of a page whose death it could not see. */
+  async open() {
+    const { session } = this;
+    const lifeline = session.lock("lifeline", `${session.id}:${this.connectionId}`);
+    try {
+      if (!(await hold(lifeline, this.#ending.signal)) || this.#phase === "closed") return;
+      this.#worker = new SharedWorker(session.settings.engineUrl, { type: "module", name: this.workerName });
+    } catch (error) {
+      this.#fail(`could not be started: ${message(error)}`, true);
+      return;
+    }
+    this.#phase = "greeting";
+    this.#worker.onerror = (event) => {
+      event.preventDefault();
+      // Once joined, pings tell whether it lives; an error somewhere inside it does not say that it is gone.
+      if (!this.joined) this.#fail("its script did not load or failed at once", true);
+    };
+    this.#worker.port.onmessage = (event) => this.#receive(event.data);
+    this.#floor = performance.now();
+    const { settings } = session;
+    this.post({
+      type: "hello",
+      wire: 1,
+      session: this.connectionId,
+      tab: session.id,
+      generation: session.generation,
+      lifeline,
+      app: settings.app,
+      protocol: settings.protocol,
+      version: settings.version,
+      capabilities: settings.capabilities,
+      userSession: settings.userSession,
+      ...session.state(),
+      stallAfterMs: settings.stallAfterMs,
+      at: this.#floor,
+      wheels: settings.wheels,
+      testHooks: settings.testHooks,
+    });
+    // Time without a word is counted in own ticks, each at most its nominal length: a page whose timers were throttled
+    // or that hung itself must first read what has arrived meanwhile, before it calls its engine silent.
+    const tickMs = Math.min(settings.enginePatienceMs, settings.stallAfterMs) / 4;
+    const timer = setInterval(() => this.#tick(tickMs), tickMs);
+    this.#ending.signal.addEventListener("abort", () => clearInterval(timer), { once: true });
+  }
+
+  /** @param {object} data */
+  post(data) {
+    if (this.#phase !== "closed") this.#worker?.port.postMessage(data);
+  }
+
+  /** After a freeze only an echo of this moment counts: what was queued before it says nothing about now. */
+  resumed() {
+    this.heard = -Infinity;
+    this.#floor = performance.now();
+    return this.#floor;
+  }
+
+  close() {
+    this.#phase = "closed";
+    this.#ending.abort();
+    if (this.#worker) {
+      this.#worker.port.onmessage = null;
+      this.#worker.port.close();
+    }
+  }
+
+  /** @param {string} reason @param {boolean} next @param {boolean} [refused] */
+  #fail(reason, next, refused = false) {
+    if (this.#phase === "closed") return;
+    if (next) this.post({ type: "bye", reason: "engine-abandoned" });
+    this.close();
+    this.#lost({ message: reason, next, refused });
+  }
+
+  /** @param {number} tickMs */
+  #tick(tickMs) {
+    this.#quietMs += tickMs;
+    const { enginePatienceMs, stallAfterMs } = this.session.settings;
+    if (this.#phase === "greeting") {
+      if (this.#quietMs >= enginePatienceMs) this.#fail(`gave no welcome within ${enginePatienceMs} ms`, true);
+    } else if (this.#phase === "booting") {
+      this.#bootingMs += tickMs;
+      const silent = this.#quietMs > Math.max(BOOT_SILENCE_MS, stallAfterMs);
+      if (silent || this.#bootingMs > BOOT_LIMIT_MS) this.#fail("did not finish booting Python", true);
+    } else if (this.#quietMs > stallAfterMs) {
+      this.#fail(`said nothing for ${stallAfterMs} ms`, true);
+    } else {
+      this.session.tick();
+    }
+  }
+
+  /** @param {any} data */
+  #receive(data) {
+    if (this.#phase === "closed") return;
+    if (typeof data !== "object" || data === null || typeof data.type !== "string") {
+      this.session.malformed++;
+      return;
+    }
+    this.#quietMs = 0;
+    switch (data.type) {
+      case "welcome":
+        if (this.#phase !== "greeting") return;
+        if (typeof data.engine !== "string" || typeof data.engineLock !== "string" || !data.engineLock) {
+          this.session.malformed++;
+          return;
+        }
+        this.#phase = "booting";
+        this.#engine = { id: data.engine, buildId: String(data.buildId ?? "") };
+        this.#hear(data.heard);
+        this.#watch(data.engineLock);
+        return;
+      case "ping":
+        this.post({ type: "pong", n: data.n, at: performance.now() });
+        this.#hear(data.heard);
+        return;
+      case "joined":
+        if (this.#phase !== "booting") return;
+        this.#phase = "joined";
+        this.session.joined(this, {
+          ...this.#engine,
+          incarnation: this.incarnation,
+          from: String(data.from),
+          bootMs: Number(data.bootMs),
+          ...(data.fallbackReason ? { fallbackReason: String(data.fallbackReason) } : {}),
+        });
+        return;
+      case "refused":
+        this.#fail(`refused this page: ${errorText(data.error)}`, false, true);
+        return;
+      case "failed":
+        this.#fail(`failed: ${errorText(data.error)}`, true);
+        return;
+      default:
+        this.session.receive(data);
+    }
+  }
+
+  /** @param {unknown} heard */
+  #hear(heard) {
+    if (typeof heard !== "number" || !(heard <= performance.now())) {
+      this.session.malformed++;
+      return;
+    }
+    if (heard < this.#floor) return;
+    this.heard = Math.max(this.heard, heard);
+    this.session.heard();
+  }
+
+  /** The engine holds its lock while it lives: being granted it, shared, means that it died. @param {string} name */
+  #watch(name) {
+    const { signal } = this.#ending;
+    navigator.locks.request(name, { mode: "shared", signal }, () => {}).then(
+      () => this.#fail("died", false),
+      (error) => this.#fail(`cannot be watched: ${message(error)}`, true),
+    );
+  }
+}
+
+/** @param {any} error */
+function errorText(error) {
+  return String(error?.message ?? error ?? "no reason given");
+}
+
+export class Session {
+  id = "";
+  connectionId = "";
+  generation = 0;
+  /** Messages that were not understood. */
+  malformed = 0;
+  /** @type {Engine | null} */
+  engine = null;
+  frozen = false;
+  left = false;
+  /** @type {Promise<void>} settles with the outcome of the first attempt */
+  ready;
+  #incarnation = 1;
+  #retries = 0;
+  #online = true;
+  /** @type {Link | null} */
+  #link = null;
+  /** Aborted when the page goes away or the tab leaves: releases the tab's lock, ends attempts and retries. */
+  #stay = new AbortController();
+  #listening = new AbortController();
+  #holdsTab = false;
+  #calls = new Map();
+  #lastCall = 0;
+  #settleReady;
+
+  /** @param {Settings} settings @param {Handlers} handlers */
+  constructor(settings, handlers) {
+    this.settings = settings;
+    this.handlers = handlers;
+    const { promise, resolve, reject } = deferred();
+    this.ready = promise;
+    this.#settleReady = { resolve, reject };
+    this.#listen();
+    void this.#connect();
+  }
+
+  get up() {
+    return this.#link?.joined ?? false;
+  }
+
+  /** @param {string} kind @param {string} resource */
+  lock(kind, resource) {
+    return `${this.settings.app}:v${this.settings.protocol}:${kind}:${resource}`;
+  }
+
+  /** What the page says of itself. */
+  state() {
+    const visible = document.visibilityState === "visible";
+    return { lifecycle: this.frozen ? "frozen" : visible ? "active" : "hidden", visible, online: this.#online };
+  }
+
+  /**
+   * Does the page have to doubt that its engine still counts on it? The margin (a tenth, at least 250 ms) is for a write
+   * that is on its way while the limit passes.
+   * @param {number} limitMs
+   */
+  doubts(limitMs) {
+    const margin = Math.max(250, limitMs / 10);
+    return !this.#link || performance.now() > this.#link.heard + limitMs - margin;
+  }
+
+  /** May this page begin to lead now? */
+  able() {
+    return this.up && !this.frozen && !this.doubts(this.settings.stallAfterMs);
+  }
+
+  /** @param {object} data */
+  post(data) {
+    if (this.up) this.#link?.post(data);
+  }
+
+  /**
+   * Ask the engine. An unanswered call is sent again, with the same id and contents, to the next engine.
+   * @param {string} method @param {object} params @param {boolean} [once] only this connection can answer it
+   * @returns {Promise<any>}
+   */
+  call(method, params, once = false) {
+    if (this.left) return Promise.reject(notJoined());
+    if (once && !this.up) return Promise.reject(new TabhelmError("engine-lost", `no engine is connected to answer "${method}"`));
+    const { promise, resolve, reject } = deferred();
+    const call = { type: "call", id: `c${++this.#lastCall}`, method, params };
+    this.#calls.set(call.id, { call, once, resolve, reject });
+    this.post(call);
+    return promise;
+  }
+
+  /** Send what is still unanswered, after the queues that it speaks of were opened again. */
+  resend() {
+    for (const { call } of this.#calls.values()) this.post(call);
+  }
+
+  /** @param {string} reason */
+  leave(reason) {
+    if (this.left) return;
+    this.left = true;
+    this.#listening.abort();
+    this.#depart(reason);
+    this.#rejectCalls(notJoined, true);
+    this.#settleReady.reject(notJoined());
+  }
+
+  // ---- called by the link -------------------------------------------------------------------------------------------
+
+  /** @param {any} data */
+  receive(data) {
+    if (data.type === "answer") {
+      const waiting = this.#calls.get(data.id);
+      if (!waiting) return;
+      this.#calls.delete(data.id);
+      if (data.error) waiting.reject(new TabhelmError(String(data.error.code ?? "tabhelm"), errorText(data.error)));
+      else waiting.resolve(data.result);
+      return;
+    }
+    this.handlers.receive(data);
+  }
+
+  heard() {
+    if (this.up) this.handlers.heard();
+  }
+
+  tick() {
+    if (this.doubts(this.settings.stallAfterMs)) this.handlers.doubt();
+  }
+
+  /** @param {Link} link @param {Engine} engine */
+  joined(link, engine) {
+    this.engine = engine;
+    this.#retries = 0;
+    link.post({ type: "state", ...this.state() });
+    this.handlers.up(engine);
+    this.resend();
+    this.#settleReady.resolve();
+  }
+
+  // ---- connecting ---------------------------------------------------------------------------------------------------
+
+  async #connect() {
+    const { signal } = this.#stay;
+    try {
+      await this.#prerendered();
+      if (signal.aborted || !(await this.#identify(signal))) return;
+    } catch (error) {
+      this.#giveUp(/** @type {Error} */ (error));
+      return;
+    }
+    this.#attempt([]);
+  }
+
+  /** @param {string[]} tried */
+  #attempt(tried) {
+    this.connectionId = randomId();
+    const link = new Link(this, this.#incarnation, this.connectionId, (loss) => {
+      const wasUp = this.engine !== null;
+      this.#drop(loss.message);
+      if (loss.next) this.#incarnation++;
+      if (loss.refused) {
+        this.#giveUp(new TabhelmError("refused", `the engine "${link.workerName}" ${loss.message}`));
+      } else if (wasUp) {
+        this.handlers.trouble("connecting", loss.message);
+        void this.#connect();
+      } else {
+        tried.push(`"${link.workerName}" ${loss.message}`);
+        if (tried.length < ENGINES) this.#attempt(tried);
+        else {
+          this.#incarnation = 1;
+          const what = `no engine answered at ${this.settings.engineUrl}`;
+          const way = "check that this file is served and that the page's CSP allows worker-src 'self' and 'wasm-unsafe-eval'";
+          this.#giveUp(new TabhelmError("no-engine", `${what}: ${tried.join("; ")}; ${way}`));
+        }
+      }
+    });
+    this.#link = link;
+    void link.open();
+  }
+
+  /** A tab that never joined is told; one that had joined goes on trying, ever more slowly. @param {Error} error */
+  #giveUp(error) {
+    this.#settleReady.reject(error);
+    this.handlers.trouble("lost", error.message);
+    this.#rejectCalls(() => new TabhelmError("engine-lost", error.message), true);
+    const { signal } = this.#stay;
+    if (signal.aborted || (error instanceof TabhelmError && error.code === "refused")) return;
+    const timer = setTimeout(() => void this.#connect(), Math.min(RETRY_LIMIT_MS, 1000 * 2 ** this.#retries++));
+    signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
+  }
+
+  /** @param {string} reason */
+  #drop(reason) {
+    this.#link?.close();
+    this.#link = null;
+    this.engine = null;
+    this.handlers.down(reason);
+    this.#rejectCalls(() => new TabhelmError("engine-lost", `the engine ${reason}`), false);
+  }
+
+  /** @param {() => Error} error @param {boolean} all */
+  #rejectCalls(error, all) {
+    for (const [id, { once, reject }] of this.#calls) {
+      if (!all && !once) continue;
+      this.#calls.delete(id);
+      reject(error());
+    }
+  }
+
+  async #prerendered() {
+    const page = /** @type {Document & {prerendering?: boolean}} */ (document);
+    if (page.prerendering) await new Promise((shown) => page.addEventListener("prerenderingchange", shown, { once: true }));
+  }
+
+  /**
+   * Who is this tab? A duplicated tab has a copy of the stored id, but cannot get the lock that goes with it.
+   * @param {AbortSignal} signal
+   */
+  async #identify(signal) {
+    const key = `tabhelm:${this.settings.app}:tab`;
+    const stored = readIdentity(key);
+    if (!this.#holdsTab) {
+      const candidate = this.id || stored?.id;
+      const mine = candidate && (await hold(this.lock("tab", candidate), signal, TAB_LOCK_PATIENCE_MS));
+      if (signal.aborted) return false;
+      if (mine) {
+        this.id = candidate;
+      } else {
+        this.id = randomId();
+        this.generation = 0;
+        if (!(await hold(this.lock("tab", this.id), signal)) || signal.aborted) return false;
+      }
+      this.#holdsTab = true;
+    }
+    this.generation = 1 + Math.max(this.generation, stored?.id === this.id ? stored.generation : 0);
+    writeIdentity(key, { id: this.id, generation: this.generation });
+    return true;
+  }
+
+  // ---- lifecycle ----------------------------------------------------------------------------------------------------
+
+  #listen() {
+    const options = { signal: this.#listening.signal };
+    const tell = () => this.post({ type: "state", ...this.state() });
+    document.addEventListener("visibilitychange", tell, options);
+    for (const type of ["online", "offline"]) {
+      window.addEventListener(type, () => ((this.#online = type === "online"), tell()), options);
+    }
+    this.#online = navigator.onLine;
+    document.addEventListener("freeze", () => this.freeze(), options);
+    document.addEventListener("resume", () => this.resume(), options);
+    window.addEventListener("pagehide", () => this.#depart("pagehide"), options);
+    window.addEventListener("pageshow", (event) => event.persisted && this.#return(), options);
+  }
+
+  freeze() {
+    if (this.frozen) return;
+    this.frozen = true;
+    this.handlers.down("freeze"); // first: a thawed loop must see its aborted signal before anything else
+    this.#link?.post({ type: "freeze" });
+  }
+
+  resume() {
+    if (!this.frozen) return;
+    this.frozen = false;
+    this.#online = navigator.onLine;
+    if (this.#link) this.#link.post({ type: "resume", at: this.#link.resumed(), ...this.state() });
+  }
+
+  /**
+   * Leave without a trace: a page in the back/forward cache that holds a lock, or waits for one, starves the others.
+   * @param {string} reason
+   */
+  #depart(reason) {
+    this.handlers.down(reason);
+    this.#link?.post({ type: "bye", reason });
+    this.#stay.abort();
+    this.#holdsTab = false;
+    this.#drop(reason);
+  }
+
+  #return() {
+    if (!this.#stay.signal.aborted) return;
+    this.#stay = new AbortController();
+    this.frozen = false;
+    this.#online = navigator.onLine;
+    this.handlers.trouble("connecting", "restored");
+    void this.#connect();
+  }
+}
+
+function notJoined() {
+  return new TabhelmError("not-joined", "this tab has left; call join() again");
+}
+
+/** @returns {{promise: Promise<any>, resolve: (value?: any) => void, reject: (error: Error) => void}} */
+export function deferred() {
+  /** @type {any} */
+  const parts = {};
+  parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
+  return parts;
+}
+
+/** Storage may be denied (cookies blocked, sandboxed frame): then the id lives as long as the page. @param {string} key */
+function readIdentity(key) {
+  try {
+    const { id, generation } = JSON.parse(sessionStorage.getItem(key) ?? "{}");
+    if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/.test(id) && Number.isSafeInteger(generation)) return { id: String(id), generation };
+  } catch {
+    // denied or damaged: a new identity
+  }
+  return null;
+}
+
+/** @param {string} key @param {{id: string, generation: number}} identity */
+function writeIdentity(key, identity) {
+  try {
+    sessionStorage.setItem(key, JSON.stringify(identity));
+  } catch {
+    // denied or full
+  }
+}

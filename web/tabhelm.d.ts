@@ -1,0 +1,339 @@
+/**
+ * tabhelm, the page client: one joined tab, what it may lead, what it enqueues, who else is here.
+ *
+ * Times are milliseconds and end in `Ms`. Bad arguments are `TypeError`s that name the option, the value and the way out;
+ * everything else that goes wrong is a {@link TabhelmError} with a `code`.
+ */
+
+/** The version of tabhelm. */
+export const version: string;
+/** Which build this is: only pages of the same build share an engine. Different builds exclude each other by Web Locks. */
+export const buildId: string;
+
+/**
+ * Join the tabs of an app. Resolves when the engine has taken this tab in.
+ *
+ * @throws TypeError an option is unknown or not valid
+ * @throws TabhelmError `no-locks` (no Web Locks: not a secure context), `no-host` (no SharedWorker), `no-engine` (none
+ *   answered; the message names what was tried), `refused` (the engine will not have this page), `not-joined` (the page
+ *   left meanwhile). If `signal` aborts first: its reason.
+ */
+export function join(options: JoinOptions): Promise<Tab>;
+
+export interface JoinOptions {
+  /** Name of the app: letters, digits, `.`, `_`, `-`. Locks, channel and database are named after it. */
+  app: string;
+  /** The app's own protocol version, at least 1. Tabs of other protocols neither see nor lead this one's resources. Default 1. */
+  protocol?: number;
+  /** The app's version, shown to other tabs and in events. */
+  version?: string;
+  /** What this tab can do; a policy may require or prefer some of it. */
+  capabilities?: readonly string[];
+  /** Whose session this is (an id such as `user:123`, never a secret), or null. A change steps down what depends on it. */
+  session?: string | null;
+  /** A page that the engine has not heard for so long loses its leadership. At least 500, default 10,000. */
+  stallAfterMs?: number;
+  /** How long an engine may take to say welcome before this page joins the next one. At least 100, default 2,000. */
+  enginePatienceMs?: number;
+  /** Where the Python runs. `auto` is `shared`; `window` comes with the window host and is refused here. */
+  host?: "auto" | "shared";
+  /** The engine's script. Default: `engine.mjs` beside this module. */
+  engineUrl?: string | URL;
+  /** Wheels with Python leader loops, by URL. */
+  python?: { wheels?: readonly string[] };
+  /** Expose `window.__orchestration`. For test builds only. */
+  testHooks?: boolean;
+  /** Aborting it cancels the join; afterwards it makes the tab leave. */
+  signal?: AbortSignal;
+}
+
+/** One joined tab. It outlives its engine: when that dies or hangs, the tab joins another and opens everything again. */
+export interface Tab extends EventTarget {
+  /** The tab's id: kept over reloads, new in a duplicated tab. May change when the page returns from the back/forward cache. */
+  readonly id: string;
+  /** New at every connection to an engine. */
+  readonly connectionId: string;
+  /** One more at every reload, restore and reconnection. */
+  readonly generation: number;
+  readonly host: "shared";
+  /** The engine that this tab is connected to, or null while there is none. */
+  readonly engine: Engine | null;
+  /** The connection's state, as last told by a `host` event. */
+  readonly hostState: HostState;
+
+  /**
+   * Stand for leadership of a resource. While this tab leads, `loop` runs, once at a time; it must end when
+   * `ctx.signal` aborts, and until it has settled this tab does not lead the resource again.
+   * @throws TypeError @throws TabhelmError `not-joined`
+   */
+  lead(resource: string, loop: LeaderLoop | PythonLoop, policy?: LeadPolicy): Election;
+  /**
+   * Open an offline queue. The same name and scope give the same object. A tab that names an `endpoint` also stands for
+   * flushing the queue, unless `flush` is false.
+   * @throws TypeError also if it is already open with other options @throws TabhelmError `not-joined`
+   */
+  queue(name: string, options?: QueueOptions): Queue;
+  /** Who is here, as last told: a hint. */
+  presence(): Presence;
+  /** Change what this tab is. @throws TypeError @throws TabhelmError `not-joined` */
+  update(changes: { session?: string | null; capabilities?: readonly string[] }): void;
+  /** Leave: loops are aborted, locks released, unanswered calls rejected with `not-joined`. Never rejects. */
+  leave(reason?: string): Promise<void>;
+  /** What this tab and its engine know of themselves, for support. Never rejects; waits at most 2 s for the engine. */
+  diagnose(): Promise<{ page: Record<string, unknown>; engine: unknown }>;
+
+  addEventListener<K extends keyof TabEvents>(type: K, listener: (event: CustomEvent<TabEvents[K]>) => void, options?: boolean | AddEventListenerOptions): void;
+  addEventListener(type: string, listener: EventListenerOrEventListenerObject | null, options?: boolean | AddEventListenerOptions): void;
+}
+
+export interface TabEvents {
+  /** The roster or its leaders changed. */
+  presence: Presence;
+  /** Something happened: for logs and support. `type` is the event's name. */
+  event: { type: string; [field: string]: unknown };
+  /** Who is said to lead a resource. */
+  leader: { resource: string; leader: Leader | null };
+  /** A queue's figures changed. */
+  queue: { name: string; scope: string | null; stats: QueueStats };
+  /** The connection to the engine changed. */
+  host: HostState;
+}
+
+export interface Engine {
+  id: string;
+  /** 1 for the engine that all pages of this build share, more where an earlier one did not answer. */
+  incarnation: number;
+  buildId: string;
+  /** How it booted: from the memory snapshot, or plainly. */
+  from: string;
+  bootMs: number;
+  /** Why the snapshot could not be used. */
+  fallbackReason?: string;
+}
+
+export type HostState =
+  | { state: "connecting"; reason: string }
+  | { state: "connected"; reason: string; engine: Engine }
+  /** No engine answered. The tab tries again, ever more slowly; unanswered calls were rejected with `engine-lost`. */
+  | { state: "lost"; reason: string }
+  | { state: "left"; reason: string };
+
+/** `visible` and `online` are the tab's own view; `liveness` is this engine's judgement. Times are hints. */
+export interface TabInfo {
+  tabId: string;
+  connectionId: string;
+  generation: number;
+  lifecycle: "active" | "hidden" | "frozen" | "restored" | "closing" | "unknown";
+  liveness: "alive" | "suspect" | "expired";
+  visible: boolean;
+  online: boolean;
+  version: string;
+  capabilities: string[];
+  [field: string]: unknown;
+}
+
+export interface Leader {
+  tabId: string;
+  /** The tenure's fencing epoch; null where nothing is fenced. */
+  epoch: number | null;
+  sinceMs: number;
+  version: string;
+  liveness: "alive" | "suspect" | "expired";
+  [field: string]: unknown;
+}
+
+export interface Presence {
+  /** This tab's id. */
+  self: string;
+  tabs: TabInfo[];
+  /** By resource, with its scope after a colon. */
+  leaders: Record<string, Leader>;
+}
+
+/** A Python coroutine function `package.module:function`, from one of `join`'s wheels. It runs in the engine. */
+export interface PythonLoop {
+  python: string;
+}
+
+export type LeaderLoop = (ctx: LeaderContext) => unknown;
+
+export interface LeadPolicy {
+  /** Narrows the resource, e.g. to a user: `user:123`. */
+  scope?: string;
+  /** Capabilities without which this tab does not stand. */
+  requires?: readonly string[];
+  /** Capabilities that make a tab a better candidate. */
+  prefers?: readonly string[];
+  /** Does the leader have to be visible? Default `any`. */
+  visible?: "any" | "prefer" | "require";
+  /** Does the leader have to be online? */
+  online?: boolean;
+  /** How long a loop that was asked to end may take before the lock goes on. */
+  graceMs?: number;
+  /** Yield after so long, if another tab waits. */
+  maxHoldMs?: number;
+  /** Not below `join`'s `stallAfterMs`. */
+  stallAfterMs?: number;
+  /** URL of the receiver whose marks are raised before the loop starts. */
+  fence?: string | URL;
+}
+
+/** What a loop holds while it leads. */
+export interface LeaderContext {
+  /** The resource, with its scope after a colon. */
+  readonly resource: string;
+  /** The tenure's epoch; null where nothing is fenced. */
+  readonly epoch: number | null;
+  /** Aborts, with a {@link LeadershipLost} as its reason, the moment this tab must stop; pass it to `fetch`. */
+  readonly signal: AbortSignal;
+  /**
+   * The token for one protected write; each write, retries included, needs its own.
+   * @throws LeadershipLost also when the page has not heard its engine for `stallAfterMs` less a tenth (at least 250 ms);
+   *   the signal is then aborted too @throws TabhelmError `not-fenced`
+   */
+  nextToken(): FencingToken;
+  /**
+   * The next token as HTTP headers (RFC 9651), with the operation's id as `Idempotency-Key` if given.
+   * @throws LeadershipLost @throws TabhelmError `not-fenced`
+   */
+  headers(operationId?: string): Record<string, string>;
+  /** Rejects with {@link LeadershipLost} as soon as the signal aborts. */
+  sleep(ms: number): Promise<void>;
+  /** Ask the engine whether lock and epoch are still this tab's: before something irreversible. @throws LeadershipLost */
+  check(): Promise<void>;
+}
+
+export interface FencingToken {
+  domain: string;
+  resource: string;
+  epoch: number;
+  stream: string;
+  seq: number;
+  owner: string;
+}
+
+/** What a tab's candidacy is at. Only `leading` says that the loop may run; nothing here says that it may write. */
+export type ElectionStatus =
+  | { state: "idle"; reason: string }
+  | { state: "waiting"; standby: boolean; rank: number }
+  | { state: "leading"; epoch: number | null; since: number }
+  | { state: "stepping-down"; reason: string }
+  | { state: "backing-off"; reason: string; retryInMs: number }
+  | { state: "stopped"; reason: string; error?: unknown };
+
+export interface Election extends EventTarget {
+  readonly resource: string;
+  readonly scope: string | null;
+  readonly status: ElectionStatus;
+  /** Resolves with the last status once the candidacy is over. Never rejects. */
+  readonly stopped: Promise<ElectionStatus>;
+  /** Who is said to lead: a hint. */
+  leader(): Leader | null;
+  /** Let another tab lead; this one goes on standing. */
+  stepDown(reason?: string): void;
+  /** End the candidacy. */
+  stop(reason?: string): void;
+
+  addEventListener<K extends keyof ElectionEvents>(type: K, listener: (event: CustomEvent<ElectionEvents[K]>) => void, options?: boolean | AddEventListenerOptions): void;
+  addEventListener(type: string, listener: EventListenerOrEventListenerObject | null, options?: boolean | AddEventListenerOptions): void;
+}
+
+export interface ElectionEvents {
+  status: ElectionStatus;
+  leader: Leader | null;
+}
+
+export interface QueueOptions {
+  /** Where operations are sent, as `POST`. */
+  endpoint?: string | URL;
+  /** Whose operations these are; they are sent only under the same session. */
+  scope?: string;
+  /** False: this tab only enqueues. */
+  flush?: boolean;
+  /** How many operations go into one request. */
+  batch?: number;
+  sendTimeoutMs?: number;
+}
+
+export interface QueueStats {
+  queued: number;
+  inFlight: number;
+  done: number;
+  dead: number;
+  oldestAgeMs: number | null;
+  /** Why nothing is sent at the moment, or null. */
+  paused: string | null;
+  lastError: string | null;
+}
+
+export interface EnqueueOptions {
+  /** Operations of one partition are applied in order. Default `default`. */
+  partition?: string;
+  /** The operation's id, by which it is applied once. Default: a new UUIDv7. */
+  id?: string;
+}
+
+export interface DeadLetter {
+  id: string;
+  partition: string;
+  reason: string;
+  [field: string]: unknown;
+}
+
+/** Every call goes to the engine; one that its engine could not answer any more is sent again to the next, with the same id. */
+export interface Queue extends EventTarget {
+  readonly name: string;
+  readonly scope: string | null;
+  /**
+   * Resolves with the operation's id once it is durable.
+   * @throws TypeError the payload is not JSON without loss @throws TabhelmError `quota-exceeded`, `identifier-reused`, a
+   *   `database-…` code, `engine-lost` (outcome unknown: enqueue again with the same id), `not-joined`
+   */
+  enqueue(payload: unknown, options?: EnqueueOptions): Promise<string>;
+  /** All of them in one transaction, or none. */
+  enqueueAll(items: readonly ({ payload: unknown } & EnqueueOptions)[]): Promise<string[]>;
+  stats(): Promise<QueueStats>;
+  /** What will not be sent again, with the reason. */
+  deadLetters(): Promise<DeadLetter[]>;
+  /** Put dead letters back into the queue. */
+  retryDead(ids: readonly string[]): Promise<unknown>;
+  /** Remove dead letters for ever. */
+  removeDead(ids: readonly string[]): Promise<unknown>;
+  /** Send again after a pause (a receiver that answered 401 or 403). */
+  resume(): Promise<void>;
+
+  addEventListener(type: "stats", listener: (event: CustomEvent<QueueStats>) => void, options?: boolean | AddEventListenerOptions): void;
+  addEventListener(type: string, listener: EventListenerOrEventListenerObject | null, options?: boolean | AddEventListenerOptions): void;
+}
+
+/** Base of every error that tabhelm raises on purpose. */
+export class TabhelmError extends Error {
+  constructor(code: string, message: string, options?: ErrorOptions);
+  /** A short stable word; never match on messages. */
+  readonly code: string;
+}
+
+/** This tab no longer leads the resource; its loop must end. */
+export class LeadershipLost extends TabhelmError {
+  constructor(resource: string, reason: string);
+  readonly resource: string;
+  readonly reason: string;
+}
+
+/** `window.__orchestration`, with `join({ testHooks: true })`. */
+export interface Orchestration {
+  presenceSnapshot(): Presence;
+  leadershipState(resource: string): { status: ElectionStatus | null; leader: Leader | null };
+  forceElection(resource: string): Promise<unknown>;
+  /** Do what the page does when the browser freezes it. */
+  simulateFreeze(): void;
+  /** …and when it thaws. */
+  simulateRestore(): void;
+  metrics(): Promise<{ page: { malformed: number }; engine: unknown }>;
+}
+
+declare global {
+  interface Window {
+    __orchestration?: Orchestration;
+  }
+}

@@ -1,0 +1,342 @@
+/**
+ * tabhelm, the page client: one joined tab. It runs no Python; it talks to an engine in a SharedWorker (docs/wire.md).
+ * The typed and documented face is in tabhelm.d.ts.
+ */
+import { buildId, version } from "./build-info.mjs";
+import {
+  Emitter,
+  LeadershipLost,
+  TabhelmError,
+  bad,
+  checkFlag,
+  checkKeys,
+  checkNumber,
+  checkPart,
+  checkScope,
+  checkText,
+  checkTexts,
+  checkUrl,
+  checkWhole,
+  message,
+} from "./checks.mjs";
+import { Election } from "./election.mjs";
+import { Queue } from "./queue.mjs";
+import { Session } from "./session.mjs";
+
+export { LeadershipLost, TabhelmError, buildId, version };
+
+const JOIN_OPTIONS = [
+  "app", "protocol", "version", "capabilities", "session", "stallAfterMs", "enginePatienceMs", "host", "engineUrl", "python",
+  "testHooks", "signal",
+]; // prettier-ignore
+const POLICY = ["scope", "requires", "prefers", "visible", "online", "graceMs", "maxHoldMs", "stallAfterMs", "fence"];
+const QUEUE_OPTIONS = ["endpoint", "scope", "flush", "batch", "sendTimeoutMs"];
+const DIAGNOSE_PATIENCE_MS = 2_000;
+
+/** @param {import("./tabhelm.js").JoinOptions} options @returns {Promise<import("./tabhelm.js").Tab>} */
+export async function join(options) {
+  const { settings, signal } = readJoin(options);
+  signal?.throwIfAborted();
+  if (typeof document === "undefined") throw new TabhelmError("no-host", "join() runs in a page; a worker has no lifecycle of its own");
+  if (!navigator.locks) {
+    throw new TabhelmError("no-locks", "this page has no Web Locks: serve it over https, or from localhost, in a browser of 2022 or newer");
+  }
+  if (typeof SharedWorker !== "function") {
+    throw new TabhelmError("no-host", "this browser has no SharedWorker; the window host, which needs none, is not part of this version");
+  }
+  const tab = new Tab(settings);
+  const abandon = () => void tab.leave("aborted");
+  signal?.addEventListener("abort", abandon, { once: true });
+  try {
+    await tab.ready;
+  } catch (error) {
+    signal?.removeEventListener("abort", abandon);
+    void tab.leave("join-failed");
+    signal?.throwIfAborted();
+    throw error;
+  }
+  return tab;
+}
+
+/** @param {unknown} options */
+function readJoin(options) {
+  if (options === undefined) throw new TypeError('join() needs options: at least the name of the app, as in join({ app: "my-app" })');
+  const given = checkKeys("join", options, JOIN_OPTIONS);
+  const host = given.host ?? "auto";
+  if (host === "window") throw new TypeError('host "window" comes with the window host, which is not part of this version: use "auto" or "shared"');
+  if (host !== "auto" && host !== "shared") throw bad("host", host, '"auto" or "shared" is expected');
+  const python = checkKeys("python", given.python, ["wheels"]);
+  const { signal } = given;
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw bad("signal", signal, "an AbortSignal is expected");
+  const settings = {
+    app: checkPart("app", given.app),
+    protocol: checkWhole("protocol", given.protocol ?? 1, 1),
+    version: given.version === undefined ? "" : checkText("version", given.version),
+    capabilities: checkTexts("capabilities", given.capabilities ?? []),
+    userSession: checkUser(given.session),
+    stallAfterMs: checkNumber("stallAfterMs", given.stallAfterMs ?? 10_000, 500),
+    enginePatienceMs: checkNumber("enginePatienceMs", given.enginePatienceMs ?? 2_000, 100),
+    engineUrl: checkUrl("engineUrl", given.engineUrl ?? new URL("./engine.mjs", import.meta.url)),
+    wheels: checkTexts("python.wheels", python.wheels ?? []).map((wheel, index) => checkUrl(`python.wheels[${index}]`, wheel)),
+    testHooks: checkFlag("testHooks", given.testHooks ?? false),
+  };
+  return { settings, signal };
+}
+
+/** @param {unknown} value @returns {string | null} */
+function checkUser(value) {
+  return value === undefined || value === null ? null : (checkScope("session", value) ?? null);
+}
+
+/** @param {unknown} policy @param {number} stallAfterMs */
+function readPolicy(policy, stallAfterMs) {
+  const { scope, ...given } = checkKeys("policy", policy, POLICY);
+  for (const name of ["requires", "prefers"]) if (given[name] !== undefined) checkTexts(`policy.${name}`, given[name]);
+  if (given.visible !== undefined && !["any", "prefer", "require"].includes(String(given.visible))) {
+    throw bad("policy.visible", given.visible, '"any", "prefer" or "require" is expected');
+  }
+  if (given.online !== undefined) checkFlag("policy.online", given.online);
+  if (given.graceMs !== undefined) checkNumber("policy.graceMs", given.graceMs, 0);
+  if (given.maxHoldMs !== undefined) checkNumber("policy.maxHoldMs", given.maxHoldMs, 1);
+  if (given.stallAfterMs !== undefined) {
+    checkNumber("policy.stallAfterMs", given.stallAfterMs, stallAfterMs, `milliseconds (join's stallAfterMs, ${stallAfterMs}, sets how often the engine asks)`);
+  }
+  if (given.fence !== undefined) given.fence = checkUrl("policy.fence", given.fence);
+  return { scope: checkScope("policy.scope", scope), policy: given };
+}
+
+/** @param {unknown} options */
+function readQueueOptions(options) {
+  const { scope, ...given } = checkKeys("queue options", options, QUEUE_OPTIONS);
+  if (given.endpoint !== undefined) given.endpoint = checkUrl("endpoint", given.endpoint);
+  if (given.flush !== undefined) checkFlag("flush", given.flush);
+  if (given.batch !== undefined) checkWhole("batch", given.batch, 1);
+  if (given.sendTimeoutMs !== undefined) checkNumber("sendTimeoutMs", given.sendTimeoutMs, 1);
+  return { scope: checkScope("scope", scope), options: given };
+}
+
+class Tab extends Emitter {
+  #session;
+  /** @type {Map<string, Election>} */
+  #elections = new Map();
+  /** @type {Map<string, Queue>} */
+  #queues = new Map();
+  /** @type {import("./tabhelm.js").Presence} */
+  #presence = { self: "", tabs: [], leaders: {} };
+  /** @type {import("./tabhelm.js").HostState} */
+  #hostState = { state: "connecting", reason: "join" };
+  #made = 0;
+
+  /** @param {import("./session.mjs").Settings} settings */
+  constructor(settings) {
+    super();
+    this.#session = new Session(settings, {
+      up: (engine) => {
+        for (const election of this.#elections.values()) election.open();
+        for (const queue of this.#queues.values()) queue.open();
+        this.#tellHost({ state: "connected", reason: "joined", engine });
+      },
+      down: (reason) => {
+        for (const election of this.#elections.values()) election.down(reason, this.#session.up);
+      },
+      doubt: () => {
+        for (const election of this.#elections.values()) election.doubt();
+      },
+      heard: () => {
+        for (const election of this.#elections.values()) election.consider();
+      },
+      trouble: (state, reason) => this.#tellHost({ state, reason }),
+      receive: (data) => {
+        if (!this.#receive(data)) this.#session.malformed++;
+      },
+    });
+    this.host = /** @type {const} */ ("shared");
+    if (settings.testHooks) this.#exposeHooks();
+  }
+
+  get ready() {
+    return this.#session.ready;
+  }
+
+  get id() {
+    return this.#session.id;
+  }
+
+  get connectionId() {
+    return this.#session.connectionId;
+  }
+
+  get generation() {
+    return this.#session.generation;
+  }
+
+  get engine() {
+    return this.#session.engine;
+  }
+
+  get hostState() {
+    return this.#hostState;
+  }
+
+  presence() {
+    return this.#presence;
+  }
+
+  /** @param {string} resource @param {unknown} work @param {unknown} [policy] */
+  lead(resource, work, policy) {
+    this.#joined();
+    checkPart("resource", resource);
+    let python;
+    if (typeof work !== "function") {
+      ({ python } = checkKeys("the second argument of lead()", work ?? null, ["python"]));
+      if (typeof python !== "string" || !/^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$/.test(python)) {
+        throw bad("python", python, '"package.module:function" is expected, or a function of this page as the second argument of lead()');
+      }
+    }
+    const { scope, policy: read } = readPolicy(policy, this.#session.settings.stallAfterMs);
+    const id = `e${++this.#made}`;
+    const loop = /** @type {import("./tabhelm.js").LeaderLoop | null} */ (typeof work === "function" ? work : null);
+    const election = new Election(this.#session, id, resource, scope, loop, /** @type {string | undefined} */ (python), read);
+    this.#elections.set(id, election);
+    void election.stopped.then(() => this.#elections.delete(id));
+    return election;
+  }
+
+  /** @param {string} name @param {unknown} [options] */
+  queue(name, options) {
+    this.#joined();
+    checkPart("queue", name);
+    const { scope, options: read } = readQueueOptions(options);
+    for (const queue of this.#queues.values()) {
+      if (!queue.is(name, scope)) continue;
+      if (Object.keys(read).length && !queue.sameOptions(read)) {
+        throw new TypeError(`queue "${name}" is already open in this tab with other options: open it once, with all of them`);
+      }
+      return queue;
+    }
+    const handle = `q${++this.#made}`;
+    const queue = new Queue(this.#session, handle, name, scope, read);
+    this.#queues.set(handle, queue);
+    return queue;
+  }
+
+  /** @param {unknown} changes */
+  update(changes) {
+    this.#joined();
+    const given = checkKeys("update", changes, ["session", "capabilities"]);
+    const { settings } = this.#session;
+    /** @type {{userSession?: string | null, capabilities?: string[]}} */
+    const told = {};
+    if ("session" in given) told.userSession = settings.userSession = checkUser(given.session);
+    if (given.capabilities !== undefined) told.capabilities = settings.capabilities = checkTexts("capabilities", given.capabilities);
+    this.#session.post({ type: "update", ...told });
+  }
+
+  /** @param {string} [reason] */
+  async leave(reason = "left") {
+    if (this.#session.left) return;
+    this.#session.leave(String(reason));
+    for (const election of this.#elections.values()) election.finish(String(reason));
+    if (window.__orchestration === this.#hooks) delete window.__orchestration;
+    this.#tellHost({ state: "left", reason: String(reason) });
+  }
+
+  async diagnose() {
+    const session = this.#session;
+    const page = {
+      version,
+      buildId,
+      tab: this.id,
+      connection: this.connectionId,
+      generation: this.generation,
+      host: this.host,
+      hostState: this.#hostState,
+      ...session.state(),
+      doubts: session.doubts(session.settings.stallAfterMs),
+      malformed: session.malformed,
+      elections: [...this.#elections.values()].map(({ key, status }) => ({ resource: key, status })),
+      queues: [...this.#queues.values()].map(({ name, scope }) => ({ name, scope })),
+    };
+    return { page, engine: await this.#ask("diagnose", {}) };
+  }
+
+  /** @param {string} method @param {object} params */
+  #ask(method, params) {
+    const silence = new Promise((resolve) => {
+      setTimeout(() => resolve({ error: `no answer within ${DIAGNOSE_PATIENCE_MS} ms` }), DIAGNOSE_PATIENCE_MS);
+    });
+    return Promise.race([this.#session.call(method, params, true).catch((error) => ({ error: message(error) })), silence]);
+  }
+
+  #joined() {
+    if (this.#session.left) throw new TabhelmError("not-joined", "this tab has left; call join() again");
+  }
+
+  /** @param {import("./tabhelm.js").HostState} state */
+  #tellHost(state) {
+    this.#hostState = state;
+    this.#emit("host", state);
+  }
+
+  /** @param {string} type @param {unknown} detail @param {Pick<EventTarget, "dispatchEvent">} [target] */
+  #emit(type, detail, target = this) {
+    target.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+
+  /** @param {any} data @returns {boolean} false if it made no sense */
+  #receive(data) {
+    switch (data.type) {
+      case "grant":
+      case "lead":
+      case "revoke":
+      case "status":
+        return this.#elections.get(data.election)?.receive(data) ?? true;
+      case "leader": {
+        if (typeof data.resource !== "string") return false;
+        const leader = data.leader ?? null;
+        for (const election of this.#elections.values()) if (election.key === data.resource) election.lead(leader);
+        this.#emit("leader", { resource: data.resource, leader });
+        return true;
+      }
+      case "queue-stats": {
+        const queue = this.#queues.get(data.queue);
+        if (typeof data.stats !== "object" || data.stats === null) return false;
+        if (!queue) return true;
+        this.#emit("stats", data.stats, queue);
+        this.#emit("queue", { name: queue.name, scope: queue.scope, stats: data.stats });
+        return true;
+      }
+      case "presence":
+        if (!Array.isArray(data.tabs) || typeof data.leaders !== "object" || !data.leaders) return false;
+        this.#presence = { self: data.self ?? this.id, tabs: data.tabs, leaders: data.leaders };
+        this.#emit("presence", this.#presence);
+        return true;
+      case "event":
+        if (typeof data.event?.type !== "string") return false;
+        this.#emit("event", data.event);
+        return true;
+      default:
+        return true; // a newer engine may say more
+    }
+  }
+
+  // ---- test builds --------------------------------------------------------------------------------------------------
+
+  /** @type {import("./tabhelm.js").Orchestration | undefined} */
+  #hooks;
+
+  #exposeHooks() {
+    const session = this.#session;
+    this.#hooks = window.__orchestration = {
+      presenceSnapshot: () => this.#presence,
+      leadershipState: (resource) => {
+        const election = [...this.#elections.values()].find(({ key }) => key === resource);
+        return { status: election?.status ?? null, leader: election?.leader() ?? this.#presence.leaders[resource] ?? null };
+      },
+      forceElection: (resource) => session.call("forceElection", { resource }),
+      simulateFreeze: () => session.freeze(),
+      simulateRestore: () => session.resume(),
+      metrics: async () => ({ page: { malformed: session.malformed }, engine: await this.#ask("metrics", {}) }),
+    };
+  }
+}
