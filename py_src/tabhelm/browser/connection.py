@@ -1,0 +1,201 @@
+"""One IndexedDB connection: opened when needed, given up when the browser or another tab wants it gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tabhelm.browser._js import Thrown, create_proxy, js, js_exception, to_js_value
+from tabhelm.browser.clock import BrowserClock
+from tabhelm.errors import DatabaseBlocked, DatabaseClosed, DatabaseDenied, DatabaseError, QuotaExceeded
+from tabhelm.ports.database import DatabaseEvent, Schema
+
+OPEN_TIMEOUT = 10.0
+"""Seconds after which a database that does not open is given up. Browsers may never answer: a deletion is pending in
+another tab, or the storage backend hangs."""
+
+_DENIED = frozenset({"SecurityError", "InvalidStateError", "NotAllowedError", "NotSupportedError"})
+"""What ``open`` answers where storage is forbidden; Firefox's private windows say ``InvalidStateError``."""
+
+
+class Connection:
+    """The current connection of one database, shared by all its transactions."""
+
+    def __init__(self, name: str, schema: Schema, clock: BrowserClock, tell: Callable[[DatabaseEvent], None]) -> None:
+        self.name = name
+        self._schema = schema
+        self._clock = clock
+        self._tell = tell
+        self._database: Any = None
+        self._opening: _Opening | None = None
+        self._closed = False
+        self._listener = self._gives_way  # our own reference: the proxy is destroyed while it is running
+        self._proxy: Any = None
+
+    async def get(self) -> Any:
+        """The open ``IDBDatabase``; opens it first when there is none."""
+        if self._closed:
+            raise DatabaseClosed(f"database {self.name!r} was closed by close()")
+        if self._database is not None:
+            return self._database
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = _Opening(self.name, self._schema, self._opened, self._tell)
+            opening.start(self._clock)
+        return await opening.wait()
+
+    def _opened(self, database: Any) -> bool:
+        """An attempt to open has ended (``None``: failed). Whether the connection is wanted."""
+        self._opening = None
+        if database is None or self._closed:
+            return False
+        self._database = database
+        self._proxy = create_proxy(self._listener)
+        database.onversionchange = self._proxy
+        database.onclose = self._proxy
+        self._tell("opened")
+        return True
+
+    def _gives_way(self, event: Any) -> None:
+        """``versionchange``: somebody upgrades or deletes the database. ``close``: the browser has closed it."""
+        kind = event.type
+        self._discard()
+        self._tell("versionchange" if kind == "versionchange" else "closed")
+
+    def lost(self, database: Any) -> None:
+        """A transaction could not even begin: this connection is dead, though no event has said so (yet)."""
+        if self._database is not None and database is self._database:
+            self._discard()
+            self._tell("closed")
+
+    def _discard(self) -> None:
+        database, self._database = self._database, None
+        if database is None:
+            return
+        database.onversionchange = None
+        database.onclose = None
+        database.close()  # what is running in it still completes
+        self._proxy.destroy()
+        self._proxy = None
+
+    def close(self) -> None:
+        self._closed = True
+        self._discard()
+
+
+class _Opening:
+    """One attempt to open: one request, one proxy, any number of callers waiting for it."""
+
+    def __init__(
+        self, name: str, schema: Schema, ended: Callable[[Any], bool], tell: Callable[[DatabaseEvent], None]
+    ) -> None:
+        self._name = name
+        self._schema = schema
+        self._ended: Callable[[Any], bool] | None = ended
+        self._tell = tell
+        self._waiters: list[asyncio.Future[Any]] = []
+        self._failure: DatabaseError | None = None
+        self._blocked = False
+        self._listener = self._answered  # our own reference: the proxy is destroyed while it is running
+
+    def start(self, clock: BrowserClock) -> None:
+        """Ask the browser. May end (and fail) at once."""
+        try:
+            factory = getattr(js(), "indexedDB", None)
+            if not factory:
+                self._end(None, DatabaseDenied(f"database {self._name!r}: this context has no IndexedDB"))
+                return
+            request = factory.open(self._name, self._schema.version)
+        except js_exception() as error:
+            self._end(None, self._error(error))
+            return
+        self._proxy = create_proxy(self._listener)
+        for kind in ("success", "error", "blocked", "upgradeneeded"):
+            setattr(request, f"on{kind}", self._proxy)
+        self._timer = clock.call_later(OPEN_TIMEOUT, self._expired)
+
+    async def wait(self) -> Any:
+        if self._failure is not None:
+            raise type(self._failure)(*self._failure.args)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return await waiter
+
+    def _expired(self) -> None:
+        cause = "another connection is in the way" if self._blocked else "the browser did not answer"
+        self._end(None, DatabaseBlocked(f"database {self._name!r} did not open within {OPEN_TIMEOUT:g} s: {cause}"))
+
+    def _answered(self, event: Any) -> None:
+        """All four events of the open request. Nothing may be raised into the browser."""
+        request, kind = event.target, event.type
+        if kind == "blocked":
+            self._blocked = True
+            if self._ended is not None:
+                self._tell("blocked")
+            return
+        if kind == "upgradeneeded":
+            try:
+                _upgrade(request, self._schema)
+            except Exception as error:
+                why = Thrown.of(error) if isinstance(error, js_exception()) else error
+                self._failure = DatabaseError(f"database {self._name!r} cannot be set up: {why}")
+                request.transaction.abort()
+            return
+        self._timer.cancel()
+        self._proxy.destroy()
+        if kind == "error":
+            event.preventDefault()  # or Firefox reports it as an uncaught error of the page
+            self._end(None, self._failure or self._error(request.error))
+        elif self._ended is None:
+            request.result.close()  # too late: given up meanwhile, and nobody would ever close it
+        else:
+            self._end(request.result, None)
+
+    def _error(self, error: Any) -> DatabaseError:
+        thrown = Thrown.of(error)
+        if thrown.name in _DENIED:
+            return DatabaseDenied(f"database {self._name!r}: this context may not use IndexedDB ({thrown})")
+        if thrown.name == "QuotaExceededError":
+            return QuotaExceeded(f"database {self._name!r} cannot be opened: the storage of this origin is full")
+        if thrown.name == "VersionError":
+            return DatabaseError(
+                f"database {self._name!r} is newer than version {self._schema.version}, which this code knows: "
+                "a later release has upgraded it; reload the page to get that release"
+            )
+        return DatabaseError(f"database {self._name!r} cannot be opened: {thrown}")
+
+    def _end(self, database: Any, failure: DatabaseError | None) -> None:
+        ended, self._ended = self._ended, None
+        if ended is None:
+            return
+        self._failure = failure
+        if not ended(database) and database is not None:
+            database.close()
+            self._failure = failure = DatabaseClosed(f"database {self._name!r} was closed by close()")
+        for waiter in self._waiters:
+            if waiter.done():
+                continue
+            if failure is None:
+                waiter.set_result(database)
+            else:
+                waiter.set_exception(type(failure)(*failure.args))  # each its own traceback
+
+
+def _upgrade(request: Any, schema: Schema) -> None:
+    """Create what is missing. Additive only: nothing is ever deleted or changed."""
+    database, transaction = request.result, request.transaction
+    for store in schema.stores:
+        if database.objectStoreNames.contains(store.name):
+            target = transaction.objectStore(store.name)
+        else:
+            options = {"keyPath": _path(store.key_path), "autoIncrement": store.auto_increment}
+            target = database.createObjectStore(store.name, to_js_value(options))
+        for index in store.indexes:
+            if not target.indexNames.contains(index.name):
+                path = to_js_value(_path(index.key_path)) if isinstance(index.key_path, tuple) else index.key_path
+                target.createIndex(index.name, path, to_js_value({"unique": index.unique}))
+
+
+def _path(key_path: str | tuple[str, ...]) -> str | list[str]:
+    return key_path if isinstance(key_path, str) else list(key_path)

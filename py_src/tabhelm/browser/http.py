@@ -1,0 +1,81 @@
+"""``fetch``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tabhelm.browser._js import Thrown, js, js_exception, to_js_value, to_python_value
+from tabhelm.browser.clock import BrowserClock
+from tabhelm.errors import Unreachable
+from tabhelm.ports.http import HttpAnswer
+
+BODY_LIMIT = 1 << 20
+"""Bytes of an answer's body that are read; the rest is cut off unread."""
+
+
+class BrowserHttp:
+    def __init__(self, clock: BrowserClock | None = None) -> None:
+        self._clock = clock or BrowserClock()
+
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: str | None = None, timeout: float
+    ) -> HttpAnswer:
+        controller = js().AbortController.new()
+        late = False
+
+        def expire() -> None:
+            nonlocal late
+            late = True
+            controller.abort()
+
+        request = {
+            "method": method,
+            "headers": dict(headers),
+            # A redirect (to a login page, say) is followed and reported: the caller decides what it is worth.
+            "redirect": "follow",
+            "credentials": "same-origin",
+            "cache": "no-store",
+        }
+        if body is not None:
+            request["body"] = body
+        timer = self._clock.call_later(timeout, expire)
+        try:
+            options = to_js_value(request)
+            options.signal = controller.signal
+            response = await js().fetch(url, options)
+            return HttpAnswer(
+                status=response.status,
+                headers=to_python_value(js().Object.fromEntries(response.headers)),
+                body=await _read(response.body),
+                redirected=bool(response.redirected),
+            )
+        except asyncio.CancelledError:
+            controller.abort()
+            raise
+        except js_exception() as error:
+            why = f"no whole answer within {timeout:g} s" if late else str(Thrown.of(error))
+            raise Unreachable(f"{method} {url}: {why}; whether it had an effect is unknown") from None
+        finally:
+            timer.cancel()
+
+
+async def _read(stream: Any) -> str:
+    """The stream as text, cut at the limit."""
+    if not stream:
+        return ""
+    reader = stream.getReader()
+    parts: list[bytes] = []
+    missing = BODY_LIMIT
+    while missing > 0:
+        chunk = await reader.read()
+        if chunk.done:
+            break
+        part = chunk.value.to_bytes()[:missing]
+        parts.append(part)
+        missing -= len(part)
+    else:
+        # Nobody waits for the cancellation: it only tells the browser to stop receiving.
+        reader.cancel()
+    return b"".join(parts).decode("utf-8", "replace")

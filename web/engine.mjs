@@ -1,0 +1,411 @@
+// The engine's JavaScript: the entry of the SharedWorker. What must be quick or must not depend on Python is done here:
+// the welcome while Python boots, lifelines, pings, and letting go of a vanished page's locks (docs/wire.md).
+//
+// The worker's name says what it is: tabhelm:<app>:v<protocol>:<buildId>, with #2, #3, … for later incarnations.
+
+import { boot } from "./boot.mjs";
+import { LockDesk } from "./desk.mjs";
+
+const WIRE = 1;
+const NAME = /^tabhelm:([A-Za-z0-9][A-Za-z0-9._-]*):v([1-9][0-9]*):([^#]+?)(?:#[1-9][0-9]*)?$/;
+const LEAST_STALL_MS = 100;
+/** A boot that neither succeeds nor fails (browsers do that on a truncated download) is given up after this long. */
+const BOOT_LIMIT_MS = 120_000;
+/** Unanswered pings are not piled up without end on a page that hangs. */
+const MOST_PINGS_AHEAD = 8;
+/** Messages that only this file makes: a page may not say them. */
+const OURS = new Set(["gone", "stalled", "answering"]);
+
+const isText = (value) => typeof value === "string" && value !== "";
+const isTime = (value) => typeof value === "number" && Number.isFinite(value);
+const problem = (code, message) => ({ code, message });
+
+/** One connection of one page, from its `hello` until it is gone. */
+class Session {
+  known = false; // whether Python has heard of it
+  ready = false; // its wheels are unpacked
+  frozen = false;
+  stalled = false;
+  n = 0; // the last ping
+  answered = 0; // the last ping that was answered
+  early = []; // texts for Python, until it is there and the wheels are
+  lifeline = null;
+  pings = undefined;
+  stallTimer = undefined;
+
+  constructor(link, hello) {
+    this.link = link;
+    this.id = hello.session;
+    this.stallAfterMs = hello.stallAfterMs;
+    this.heard = hello.at; // the page's clock, for the page
+    this.heardAt = performance.now(); // ours, for us
+  }
+}
+
+export class Engine {
+  #sessions = new Map();
+  #waiting = []; // what ports said before our own lock was granted
+  #failure = null;
+  #deliver = null;
+  #bootTimer = undefined;
+  #started = performance.now();
+  #runtime = null;
+  #wheels = new Map(); // URL → promise of its unpacking
+  #locked = false;
+  ignored = 0; // messages that made no sense
+  stage = "begin"; // of the boot
+
+  /**
+   * @param {string} name the worker's name
+   * @param {{boot?: typeof boot, desk?: LockDesk, close?: () => void}} parts replaced by the window host and by tests
+   */
+  constructor(name, { boot: bootWith = boot, desk = new LockDesk(), close = () => {} } = {}) {
+    this.desk = desk;
+    this.close = close;
+    const [, app, protocol, buildId] = NAME.exec(name) ?? [];
+    this.app = app;
+    this.protocol = Number(protocol);
+    this.buildId = buildId;
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    this.engine = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    this.engineLock = `${app}:v${protocol}:engine:${this.engine}`;
+    if (app === undefined) {
+      this.fail("engine-name", `the engine's name ${JSON.stringify(name)} is not tabhelm:<app>:v<protocol>:<buildId>`);
+      return;
+    }
+    this.desk.request("", this.engineLock, "exclusive", false, false, (what, message) => this.#ownLock(what, message));
+    const limit = () => this.fail("boot", `Python did not start within two minutes (stage: ${this.stage})`);
+    this.#bootTimer = setTimeout(limit, BOOT_LIMIT_MS);
+    this.#runtime = Promise.resolve(bootWith({ onStage: (stage) => (this.stage = stage) }));
+    this.#start().catch((error) => this.fail(error?.code ?? "boot", String(error?.message ?? error)));
+  }
+
+  /** A page has connected. */
+  connect(port) {
+    const link = { port, session: null };
+    port.onmessage = (event) => this.#came(link, event.data);
+    if (this.#failure) this.#post(link, { type: "failed", error: this.#failure });
+  }
+
+  // -- our own life ----------------------------------------------------------------------------------------------
+
+  #ownLock(what, message) {
+    if (what === "granted") {
+      this.#locked = true;
+      const waiting = this.#waiting;
+      this.#waiting = [];
+      for (const [link, data] of waiting) this.#came(link, data);
+    } else if (what === "stolen") this.fail("deposed", "the engine's own lock was stolen: another engine took over");
+    else if (!this.#failure) this.fail("no-authority", message ?? `the engine's own lock was ${what}`);
+  }
+
+  async #start() {
+    const { pyodide, from, fallbackReason, version } = await this.#runtime;
+    if (this.#failure) return;
+    const info = {
+      engine: this.engine,
+      engineLock: this.engineLock,
+      app: this.app,
+      protocol: this.protocol,
+      buildId: this.buildId,
+      version: version ?? null,
+      from,
+      fallbackReason: fallbackReason ?? null,
+      bootMs: Math.round(performance.now() - this.#started),
+    };
+    const bridge = {
+      info: JSON.stringify(info),
+      desk: this.desk,
+      post: (session, text) => this.#postText(session, text),
+      report: (text) => this.report(text),
+      counters: () => JSON.stringify({ sessions: this.#sessions.size, ignored: this.ignored }),
+    };
+    const deliver = await pyodide.pyimport("tabhelm.browser.engine").start(bridge);
+    if (this.#failure) return;
+    clearTimeout(this.#bootTimer);
+    this.#deliver = deliver;
+    for (const session of [...this.#sessions.values()]) this.#flush(session);
+  }
+
+  /** The end of this engine: told to every page, its locks let go. The pages join the next incarnation. */
+  fail(code, message) {
+    if (this.#failure) return;
+    this.#failure = problem(code, message);
+    console.error(`tabhelm: the engine gives up (${code}): ${message}`);
+    clearTimeout(this.#bootTimer);
+    const links = new Set(this.#waiting.map(([link]) => link));
+    this.#waiting = [];
+    const sessions = [...this.#sessions.values()];
+    for (const session of sessions) {
+      links.add(session.link);
+      this.#forget(session);
+    }
+    for (const link of links) this.#post(link, { type: "failed", error: this.#failure });
+    this.desk.drop("");
+    if (code !== "engine-crashed") {
+      const gone = JSON.stringify({ type: "gone", reason: code });
+      for (const session of sessions) if (session.known) this.#hand(session.id, gone);
+    }
+    this.#deliver = null;
+    // Not at once: what was just posted, and pages that are connecting right now, must get their answer.
+    setTimeout(() => this.close(), 100);
+  }
+
+  /** Something that should not happen, told where support will look. */
+  report(text) {
+    console.error(`tabhelm: ${text}`);
+    for (const { link } of this.#sessions.values())
+      this.#post(link, { type: "event", event: { type: "engine-error", message: text } });
+  }
+
+  // -- what pages say --------------------------------------------------------------------------------------------
+
+  #came(link, data) {
+    if (typeof data !== "object" || data === null || !isText(data.type) || OURS.has(data.type)) {
+      this.ignored += 1;
+    } else if (this.#failure) {
+      this.#post(link, { type: "failed", error: this.#failure });
+    } else if (!this.#locked) {
+      this.#waiting.push([link, data]);
+    } else if (data.type === "hello") {
+      this.#hello(link, data);
+    } else if (link.session === null) {
+      this.ignored += 1;
+    } else {
+      this.#says(link.session, data);
+    }
+  }
+
+  #hello(link, hello) {
+    const { wire, session, app, protocol, stallAfterMs, at, lifeline, wheels = [] } = hello;
+    if (!isText(session) || link.session !== null || this.#sessions.has(session)) {
+      this.ignored += 1;
+      return;
+    }
+    const refusal = this.#refusal(wire, app, protocol);
+    if (refusal) {
+      this.#post(link, { type: "refused", error: refusal });
+      return;
+    }
+    const lifelines = `${this.app}:v${this.protocol}:lifeline:`;
+    const fits = isTime(at) && isTime(stallAfterMs) && stallAfterMs >= LEAST_STALL_MS && isText(lifeline);
+    if (!fits || !lifeline.startsWith(lifelines) || !Array.isArray(wheels) || !wheels.every(isText)) {
+      this.ignored += 1;
+      this.#post(link, { type: "refused", error: problem("malformed", "hello: a field is missing or of a wrong type") });
+      return;
+    }
+    const joined = new Session(link, hello);
+    link.session = joined;
+    this.#sessions.set(session, joined);
+    this.desk.admit(session);
+    joined.lifeline = this.desk.request("", lifeline, "exclusive", false, false, (what, message) => {
+      if (what === "granted") this.#end(joined, "lifeline");
+      else if (what === "failed") this.fail("no-authority", message);
+    });
+    this.#post(link, {
+      type: "welcome",
+      engine: this.engine,
+      engineLock: this.engineLock,
+      buildId: this.buildId,
+      heard: joined.heard,
+    });
+    this.#watch(joined);
+    this.#tell(joined, hello);
+    this.#prepare(joined, wheels);
+  }
+
+  #refusal(wire, app, protocol) {
+    if (wire !== WIRE) return problem("wrong-wire", `this engine speaks wire ${WIRE}, the page ${JSON.stringify(wire)}`);
+    if (app === this.app && protocol === this.protocol) return null;
+    const asked = `${JSON.stringify(app)} protocol ${JSON.stringify(protocol)}`;
+    return problem("wrong-engine", `this engine serves ${this.app} protocol ${this.protocol}, the page asked for ${asked}`);
+  }
+
+  #says(session, data) {
+    const { type } = data;
+    if (type === "pong") {
+      if (isTime(data.at) && Number.isInteger(data.n) && data.n > session.answered && data.n <= session.n) {
+        session.answered = data.n;
+        if (!session.frozen) this.#heard(session, data.at);
+      } else this.ignored += 1;
+    } else if (type === "bye") {
+      this.#end(session, isText(data.reason) ? data.reason : "bye");
+    } else if (type === "freeze") {
+      this.desk.drop(session.id); // before anything else: we may be suspended with the page at any moment
+      session.frozen = true;
+      this.#unwatch(session);
+      this.#tell(session, data);
+    } else if (type === "resume") {
+      if (!isTime(data.at)) {
+        this.ignored += 1;
+        return;
+      }
+      session.frozen = false;
+      session.answered = session.n;
+      this.#heard(session, data.at);
+      this.desk.admit(session.id);
+      this.#tell(session, data);
+      this.#unwatch(session);
+      this.#watch(session);
+    } else this.#tell(session, data);
+  }
+
+  // -- is the page still there? ----------------------------------------------------------------------------------
+
+  #heard(session, at) {
+    session.heard = at;
+    session.heardAt = performance.now();
+    if (!session.stalled) return;
+    session.stalled = false;
+    this.desk.admit(session.id);
+    this.#tell(session, { type: "answering" });
+    this.#awaitStall(session, session.stallAfterMs);
+  }
+
+  #watch(session) {
+    session.pings = setInterval(() => this.#ping(session), session.stallAfterMs / 4);
+    this.#awaitStall(session, session.stallAfterMs);
+  }
+
+  #unwatch(session) {
+    clearInterval(session.pings);
+    clearTimeout(session.stallTimer);
+  }
+
+  #ping(session) {
+    if (session.n - session.answered >= MOST_PINGS_AHEAD) return;
+    session.n += 1;
+    this.#post(session.link, { type: "ping", n: session.n, heard: session.heard });
+  }
+
+  #awaitStall(session, delayMs) {
+    clearTimeout(session.stallTimer);
+    const due = performance.now() + delayMs;
+    session.stallTimer = setTimeout(() => this.#stallDue(session, due), delayMs);
+  }
+
+  #stallDue(session, due) {
+    const now = performance.now();
+    const pingMs = session.stallAfterMs / 4;
+    if (now - due > pingMs) {
+      // We ourselves stood still (suspended, or Python computed): what the page answered meanwhile is still in our
+      // queue. The page is judged after one more ping.
+      this.#ping(session);
+      this.#awaitStall(session, pingMs);
+      return;
+    }
+    const left = session.heardAt + session.stallAfterMs - now;
+    if (left > 0) {
+      this.#awaitStall(session, left);
+      return;
+    }
+    session.stalled = true;
+    this.desk.drop(session.id);
+    this.#tell(session, { type: "stalled" });
+  }
+
+  #end(session, reason) {
+    if (this.#sessions.get(session.id) !== session) return;
+    this.#forget(session);
+    session.link.port.close();
+    if (session.known) this.#hand(session.id, JSON.stringify({ type: "gone", reason }));
+  }
+
+  /** Let go of all that belongs to a session, and of itself. */
+  #forget(session) {
+    this.desk.drop(session.id);
+    this.#sessions.delete(session.id);
+    this.#unwatch(session);
+    session.lifeline.abort();
+    session.link.session = null;
+    session.early = [];
+  }
+
+  // -- to Python and back ----------------------------------------------------------------------------------------
+
+  /** Hand a message to Python, or keep it until Python is there and has what the session needs. */
+  #tell(session, data) {
+    let text;
+    try {
+      text = JSON.stringify(data);
+    } catch {
+      this.ignored += 1; // a BigInt or a cycle: nothing that this protocol knows
+      return;
+    }
+    if (session.known) this.#hand(session.id, text);
+    else session.early.push(text);
+  }
+
+  #flush(session) {
+    if (!this.#deliver || !session.ready || this.#sessions.get(session.id) !== session) return;
+    session.known = true;
+    const early = session.early;
+    session.early = [];
+    for (const text of early) this.#hand(session.id, text);
+  }
+
+  #hand(id, text) {
+    if (!this.#deliver) return;
+    try {
+      this.#deliver(id, text);
+    } catch (error) {
+      // Python's side catches all that Python can catch: the interpreter itself is broken.
+      this.fail("engine-crashed", String(error?.message ?? error));
+    }
+  }
+
+  #postText(id, text) {
+    const session = this.#sessions.get(id);
+    if (session) this.#post(session.link, JSON.parse(text));
+  }
+
+  #post(link, message) {
+    link.port.postMessage(message);
+  }
+
+  /** Fetch and unpack what the page's Python loops are made of, before Python hears of the page. */
+  async #prepare(session, wheels) {
+    try {
+      for (const wheel of wheels) await this.#unpack(new URL(wheel, globalThis.location.href).href);
+    } catch (error) {
+      if (this.#sessions.get(session.id) !== session) return;
+      this.#forget(session);
+      this.#post(session.link, { type: "refused", error: problem("wheel", String(error?.message ?? error)) });
+      return;
+    }
+    session.ready = true;
+    this.#flush(session);
+  }
+
+  #unpack(url) {
+    let unpacked = this.#wheels.get(url);
+    if (!unpacked) {
+      unpacked = this.#unpackOnce(url);
+      this.#wheels.set(url, unpacked);
+      unpacked.catch(() => this.#wheels.delete(url)); // a later page may have more luck
+    }
+    return unpacked;
+  }
+
+  async #unpackOnce(url) {
+    const response = await fetch(url, { credentials: "same-origin" }).catch((error) => {
+      throw new Error(`the wheel ${url} cannot be fetched: ${error.message}`);
+    });
+    if (!response.ok) throw new Error(`the wheel ${url} cannot be fetched: status ${response.status}`);
+    const bytes = await response.arrayBuffer();
+    const { pyodide } = await this.#runtime;
+    try {
+      pyodide.unpackArchive(bytes, "wheel");
+      pyodide.runPython("import importlib; importlib.invalidate_caches()");
+    } catch (error) {
+      throw new Error(`the wheel ${url} cannot be unpacked: ${error.message}`);
+    }
+  }
+}
+
+if (typeof SharedWorkerGlobalScope !== "undefined" && globalThis instanceof SharedWorkerGlobalScope) {
+  const engine = new Engine(self.name, { close: () => self.close() });
+  self.onconnect = (event) => engine.connect(event.ports[0]);
+  self.addEventListener("error", (event) => engine.report(`uncaught error: ${event.message}`));
+  self.addEventListener("unhandledrejection", (event) => engine.report(`unhandled rejection: ${event.reason}`));
+}
