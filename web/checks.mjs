@@ -35,7 +35,8 @@ const ALLOWED = "allowed are letters, digits, '.', '_' and '-', starting with a 
 function shown(value) {
   let text;
   try {
-    text = typeof value === "string" || (typeof value === "object" && value) ? JSON.stringify(value) : String(value);
+    const plain = typeof value === "string" || Array.isArray(value) || (value && Object.getPrototypeOf(value) === Object.prototype);
+    text = plain ? JSON.stringify(value) : typeof value === "object" && value ? Object.prototype.toString.call(value) : String(value);
   } catch {
     text = Object.prototype.toString.call(value);
   }

@@ -177,6 +177,7 @@ class Link {
 
   /** @param {number} tickMs */
   #tick(tickMs) {
+    if (this.session.frozen) return; // a frozen page is not pinged
     this.#quietMs += tickMs;
     const { enginePatienceMs, stallAfterMs } = this.session.settings;
     if (this.#phase === "greeting") {

@@ -260,6 +260,11 @@ class Tab extends Emitter {
     return { page, engine: await this.#ask("diagnose", {}) };
   }
 
+  /** Leaders are known by resource, or by token resource, which the app's name precedes. @param {string} resource @param {Election} election */
+  #names(resource, { key }) {
+    return resource === key || resource === `${this.#session.settings.app}:${key}`;
+  }
+
   /** @param {string} method @param {object} params */
   #ask(method, params) {
     const silence = new Promise((resolve) => {
@@ -294,7 +299,7 @@ class Tab extends Emitter {
       case "leader": {
         if (typeof data.resource !== "string") return false;
         const leader = data.leader ?? null;
-        for (const election of this.#elections.values()) if (election.key === data.resource) election.lead(leader);
+        for (const election of this.#elections.values()) if (this.#names(data.resource, election)) election.lead(leader);
         this.#emit("leader", { resource: data.resource, leader });
         return true;
       }
