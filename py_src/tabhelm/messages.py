@@ -59,10 +59,11 @@ class Beacon:
 
 @dataclass(frozen=True, slots=True)
 class Nudge:
-    """Something changed in the queue with this token resource."""
+    """Something changed in the queue with this token resource. ``resume``: go on if it is paused."""
 
     sender: str
     queue: str
+    resume: bool = False
 
 
 Message = Beacon | Nudge
@@ -147,7 +148,7 @@ def _leader(value: Mapping[str, Any]) -> LeaderNote:
 
 
 def _nudge(value: Mapping[str, Any]) -> Nudge:
-    return Nudge(sender=_text(value["sender"]), queue=_text(value["queue"]))
+    return Nudge(_text(value["sender"]), _text(value["queue"]), _flag(value.get("resume", False)))
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], Message]] = {"beacon": _beacon, "nudge": _nudge}

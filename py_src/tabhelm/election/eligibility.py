@@ -10,7 +10,7 @@ def ineligible(policy: LeadershipPolicy, tab: TabInfo) -> str | None:
     """Why ``tab`` may not lead under ``policy``: one short word; ``None`` if it may."""
     if tab.liveness != "alive":
         return tab.liveness
-    if tab.lifecycle in ("frozen", "closing"):
+    if tab.lifecycle in ("frozen", "stalled", "closing"):
         return tab.lifecycle
     if policy.visible == "require" and not tab.visible:
         return "hidden"

@@ -43,7 +43,7 @@ LeaderLoop = Callable[[LeaderContext], Awaitable[None]]
 STAGGER = 0.25
 """Seconds without a leader, times rank, after which a tab that is not the best candidate asks too."""
 BARRIER_STREAM = "barrier"
-_GRACELESS = frozenset({"frozen", "closing", "suspect", "expired", "removed"})
+_GRACELESS = frozenset({"frozen", "stalled", "closing"})
 
 
 class Candidate(Protocol):
@@ -195,6 +195,8 @@ class Election:
                 await self._serve(hold)
             finally:
                 hold.release()
+        elif self._resign is not None:
+            await self._back_off(self._resign)
 
     def _place(self) -> int:
         now = self._services.clock.monotonic()

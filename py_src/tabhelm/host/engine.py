@@ -1,0 +1,88 @@
+"""The engine's Python side: sessions come and go, messages find theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tabhelm.errors import TabhelmError
+from tabhelm.host.session import Session
+from tabhelm.observe import EngineReady
+from tabhelm.ports import Ports
+from tabhelm.tab import Services
+
+Deliver = Callable[[str, str], None]
+
+
+class Bridge(Protocol):
+    """What the engine's JavaScript gives (docs/wire.md)."""
+
+    @property
+    def info(self) -> str: ...
+
+    def post(self, session: str, text: str) -> None: ...
+
+
+class EngineHost:
+    """Several tabs in one engine."""
+
+    def __init__(self, bridge: Bridge, ports: Ports) -> None:
+        info: dict[str, Any] = json.loads(bridge.info)
+        self._bridge = bridge
+        self._info = info
+        self.services = Services(ports, info["app"], info["protocol"], info["engine"])
+        self.sessions: dict[str, Session] = {}
+        self.services.events.emit(
+            EngineReady(info["engine"], info["from"], float(info["bootMs"]), info.get("fallbackReason"))
+        )
+
+    def deliver(self, session: str, text: str) -> None:
+        """One message of a page, or of the engine's JavaScript about a page. Never raises: bad ones are reported."""
+        try:
+            self._deliver(session, text)
+        except TabhelmError as error:
+            self.services.events.ignored(error.code)
+            self._post(session, {"type": "event", "event": {"type": "refused", "code": error.code, "message": str(error)}})
+        except Exception as error:
+            self.services.events.failed("deliver", error)
+
+    def _deliver(self, name: str, text: str) -> None:
+        message = json.loads(text)
+        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+            self.services.events.ignored("malformed")
+            return
+        if message["type"] == "hello":
+            self._hello(name, message)
+        elif message["type"] == "gone":
+            session = self.sessions.pop(name, None)
+            if session is not None:
+                self.services.tasks.start(session.close(str(message.get("reason", "gone"))), "close session")
+        elif name in self.sessions:
+            self.sessions[name].receive(message)
+        else:
+            self.services.events.ignored("no-session")
+
+    def _hello(self, name: str, message: dict[str, Any]) -> None:
+        if name in self.sessions:
+            self.services.events.ignored("second-hello")
+            return
+        try:
+            session = Session(message, lambda answer: self._post(name, answer), self.services)
+        except TabhelmError as error:
+            self._post(name, {"type": "refused", "error": {"code": error.code, "message": str(error)}})
+            return
+        self.sessions[name] = session
+        info = {key: self._info.get(key) for key in ("from", "bootMs", "fallbackReason")}
+        session.joined(info)
+        if self._info.get("fallbackReason"):
+            # Whoever joins is told, not only who was there when the engine booted.
+            self._post(name, {"type": "event", "event": {"type": "boot-fallback", "reason": self._info["fallbackReason"]}})
+
+    def _post(self, session: str, message: dict[str, Any]) -> None:
+        self._bridge.post(session, json.dumps(message, separators=(",", ":")))
+
+
+async def start(bridge: Bridge, ports: Ports) -> Deliver:
+    """Start the engine; returns the function that takes in messages."""
+    return EngineHost(bridge, ports).deliver

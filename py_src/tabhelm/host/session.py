@@ -1,0 +1,355 @@
+"""One page in the engine: its tab, its elections, its queues, and the messages between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from tabhelm.election import LeadershipPolicy
+from tabhelm.errors import InvalidPayload, NotJoined, TabhelmError
+from tabhelm.host.page_loop import PageLoop
+from tabhelm.host.python_loop import load_loop
+from tabhelm.host.status import status_message
+from tabhelm.host.views import leader_view, presence_view, stats_view
+from tabhelm.host.wire import MalformedMessage, Message, field, optional_text, page_state, words
+from tabhelm.leadership import Election, LeaderLoop, Stopped
+from tabhelm.names import Resource
+from tabhelm.observe import Event, as_dict
+from tabhelm.ports import Timer
+from tabhelm.presence import Identity
+from tabhelm.queue import NewOperation, Queue
+from tabhelm.queue.records import DEFAULT_PARTITION
+from tabhelm.tab import Services, Tab, TabFacts
+
+COALESCE = 0.05
+"""Seconds in which changes of roster or queue become one message to the page."""
+Post = Callable[[dict[str, Any]], None]
+
+
+class Session:
+    """Lives from a page's ``hello`` to its ``gone``."""
+
+    def __init__(self, hello: Message, post: Post, services: Services) -> None:
+        identity = Identity(field(hello, "tab", str), field(hello, "session", str), field(hello, "generation", int))
+        facts = TabFacts(
+            field(hello, "version", str, ""), frozenset(words(hello, "capabilities")), optional_text(hello, "userSession")
+        )
+        self._post = post
+        self._services = services
+        self._test_hooks = field(hello, "testHooks", bool, False)
+        self._elections: dict[str, Election] = {}
+        self._loops: dict[str, PageLoop] = {}
+        self._queues: dict[str, Queue] = {}
+        self._leaders: dict[str, object] = {}
+        self._timers: dict[str, Timer] = {}
+        self._unsubscribe: list[Callable[[], None]] = []
+        self.tab = Tab(services, identity, facts, page_state(hello), self._confirm)
+        self._unsubscribe.append(services.roster.subscribe(self._roster_changed))
+        self._unsubscribe.append(services.events.subscribe(self._event))
+        self._handlers: dict[str, Callable[[Message], None]] = {
+            "state": lambda message: self.tab.set_state(page_state(message)),
+            "freeze": self._freeze,
+            "resume": self._resume,
+            "stalled": lambda _: self.tab.set_stalled(True),
+            "answering": lambda _: self.tab.set_stalled(False),
+            "update": self._update,
+            "lead": self._lead,
+            "ack": self._ack,
+            "ended": self._ended,
+            "step-down": lambda message: self._election(message).step_down(field(message, "reason", str, "step-down")),
+            "stop": lambda message: self._election(message).stop(field(message, "reason", str, "stopped")),
+            "queue": self._queue,
+            "call": self._call,
+        }
+        self._calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
+            "enqueue": self._enqueue,
+            "stats": self._stats,
+            "deadLetters": self._dead_letters,
+            "retryDead": self._retry_dead,
+            "removeDead": self._remove_dead,
+            "resumeQueue": self._resume_queue,
+            "check": self._check,
+            "diagnose": self._diagnose,
+            "leave": self._leave,
+        }
+        if self._test_hooks:
+            self._calls["forceElection"] = self._force_election
+            self._calls["metrics"] = self._metrics
+
+    def joined(self, info: dict[str, Any]) -> None:
+        """Tell the page that it is in."""
+        self._post({"type": "joined", **info})
+        self._say_presence()
+
+    def receive(self, message: Message) -> None:
+        """One message of the page. Unknown types are ignored: the page may be newer.
+
+        Raises:
+            TabhelmError: the message cannot be used.
+        """
+        handler = self._handlers.get(message["type"])
+        if handler is None:
+            self._services.events.ignored("unknown-type")
+            return
+        handler(message)
+
+    async def close(self, reason: str) -> None:
+        """The page is gone."""
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        for timer in self._timers.values():
+            timer.cancel()
+        await self.tab.leave(reason, gone=True)
+
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
+
+    def _freeze(self, _: Message) -> None:
+        state = self.tab.state
+        self.tab.set_state(type(state)("frozen", state.visible, state.online))
+
+    def _resume(self, message: Message) -> None:
+        self.tab.set_state(page_state(message))
+
+    def _update(self, message: Message) -> None:
+        self.tab.update(
+            capabilities=words(message, "capabilities") if message.get("capabilities") is not None else None,
+            user_session=optional_text(message, "userSession"),
+            session_changed="userSession" in message,
+        )
+
+    # -- elections ----------------------------------------------------------------------------------------------------
+
+    def _lead(self, message: Message) -> None:
+        handle = field(message, "election", str)
+        loop = PageLoop(handle, self._post)
+        try:
+            python = optional_text(message, "python")
+            run: LeaderLoop = loop.run if python is None else load_loop(python)
+            policy = LeadershipPolicy.from_wire(message.get("policy") or {})
+            election = self.tab.lead(
+                field(message, "resource", str), run, policy=policy, scope=optional_text(message, "scope")
+            )
+        except (TabhelmError, ValueError) as error:
+            code = error.code if isinstance(error, TabhelmError) else "invalid"
+            status = {"state": "stopped", "reason": code, "error": {"code": code, "message": str(error)}}
+            self._post({"type": "status", "election": handle, "status": status})
+            return
+        if python is None:
+            self._loops[election.resource.token_resource] = loop
+        self._elections[handle] = election
+        election.subscribe(lambda state: self._status(handle, election))
+        self._status(handle, election)
+        self._say_leaders()
+
+    def _status(self, handle: str, election: Election) -> None:
+        self._post({"type": "status", "election": handle, "status": status_message(election.status)})
+        if isinstance(election.status, Stopped):
+            self._elections.pop(handle, None)
+            key = election.resource.token_resource
+            self._loops.pop(key, None)
+
+    async def _confirm(self, election: Election) -> bool:
+        loop = self._loops.get(election.resource.token_resource)
+        if loop is None:
+            # A loop that runs here (Python, or a queue's flusher): still the page's leadership, so it must be able to act.
+            loop = PageLoop(f"engine:{election.resource.key}", self._post)
+            self._loops[election.resource.token_resource] = loop
+        return await loop.confirm()
+
+    def _ack(self, message: Message) -> None:
+        loop = self._loop(message)
+        if loop is not None:
+            loop.acknowledged(field(message, "grant", int), field(message, "accepted", bool, True))
+
+    def _ended(self, message: Message) -> None:
+        loop = self._loop(message)
+        error = message.get("error")
+        text = f"{error.get('name', 'Error')}: {error.get('message', '')}" if isinstance(error, dict) else None
+        if loop is not None:
+            loop.ended(field(message, "grant", int), text)
+
+    def _loop(self, message: Message) -> PageLoop | None:
+        handle = field(message, "election", str)
+        if handle.startswith("engine:"):
+            return self._loops.get(Resource(self._services.app, *handle[7:].split(":", 1)).token_resource)
+        election = self._elections.get(handle)
+        return self._loops.get(election.resource.token_resource) if election else None
+
+    def _election(self, message: Message) -> Election:
+        handle = field(message, "election", str)
+        if handle not in self._elections:
+            raise MalformedMessage(f"{message['type']!r} message: election {handle!r} is not running in this session")
+        return self._elections[handle]
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def _queue(self, message: Message) -> None:
+        handle = field(message, "queue", str)
+        options: dict[str, Any] = field(message, "options", dict, {})
+        try:
+            queue = self.tab.queue(
+                field(message, "name", str),
+                scope=optional_text(message, "scope"),
+                endpoint=optional_text(options, "endpoint"),
+                flush=options.get("flush"),
+                limit=field(options, "batch", int, 100),
+            )
+        except TabhelmError as error:
+            problem = {"code": error.code, "message": str(error)}
+            self._post({"type": "queue-stats", "queue": handle, "error": problem})
+            return
+        self._queues[handle] = queue
+        self._unsubscribe.append(queue.subscribe(lambda: self._soon(f"queue {handle}", lambda: self._say_stats(handle))))
+        self._soon(f"queue {handle}", lambda: self._say_stats(handle))
+
+    def _handle(self, params: Message) -> Queue:
+        handle = field(params, "queue", str)
+        if handle not in self._queues:
+            raise MalformedMessage(f"call: queue {handle!r} is not open in this session")
+        return self._queues[handle]
+
+    async def _enqueue(self, params: Message) -> Any:
+        items: list[Any] = field(params, "operations", list)
+        operations = [_new_operation(item) for item in items]
+        return {"added": await self._handle(params).enqueue_all(operations)}
+
+    async def _stats(self, params: Message) -> Any:
+        queue = self._handle(params)
+        return stats_view(await queue.stats(), queue.shared)
+
+    async def _dead_letters(self, params: Message) -> Any:
+        return [
+            {
+                "id": letter.op_id,
+                "partition": letter.partition,
+                "payload": json.loads(letter.payload),
+                "reason": letter.reason,
+                "attempts": letter.attempts,
+                "enqueuedAtMs": letter.enqueued_at * 1000,
+            }
+            for letter in await self._handle(params).dead_letters()
+        ]
+
+    async def _retry_dead(self, params: Message) -> Any:
+        return {"count": await self._handle(params).retry_dead(words(params, "ids"))}
+
+    async def _remove_dead(self, params: Message) -> Any:
+        return {"count": await self._handle(params).remove_dead(words(params, "ids"))}
+
+    async def _resume_queue(self, params: Message) -> Any:
+        self._handle(params).resume()
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def _call(self, message: Message) -> None:
+        self._services.tasks.start(self._answer(message), "call")
+
+    async def _answer(self, message: Message) -> None:
+        number = field(message, "id", int)
+        try:
+            method = field(message, "method", str)
+            call = self._calls.get(method)
+            if call is None:
+                raise MalformedMessage(f"call: method {method!r} is unknown")
+            result = await call(field(message, "params", dict, {}))
+            self._post({"type": "answer", "id": number, "result": result})
+        except TabhelmError as error:
+            self._post({"type": "answer", "id": number, "error": {"code": error.code, "message": str(error)}})
+        except Exception as error:
+            problem = {"code": "internal-error", "message": f"{type(error).__name__}: {error}"}
+            self._post({"type": "answer", "id": number, "error": problem})
+            raise
+
+    async def _check(self, params: Message) -> Any:
+        handle = field(params, "election", str)
+        election = self._elections.get(handle)
+        loop = self._loops.get(election.resource.token_resource) if election else None
+        if loop is None or not await loop.check(field(params, "grant", int)):
+            raise NotJoined(f"election {handle!r} does not lead under this grant")
+
+    async def _leave(self, params: Message) -> Any:
+        await self.tab.leave(field(params, "reason", str, "left"))
+
+    async def _diagnose(self, params: Message) -> Any:
+        locks = await self._services.ports.locks.query()
+        return {
+            "engine": self._services.engine_id,
+            "presence": presence_view(self.tab, self._services),
+            "elections": {key: status_message(item.status) for key, item in self.tab.elections.items()},
+            "locks": asdict(locks),
+            "events": [as_dict(event) for event in self._services.events.recent],
+            "ignored": self._services.events.ignored_counts,
+        }
+
+    async def _force_election(self, params: Message) -> Any:
+        key = f"{self._services.app}:{field(params, 'resource', str)}"
+        election = self.tab.elections.get(key)
+        if election is None:
+            raise MalformedMessage(f"this tab does not stand for {key!r}")
+        election.step_down("forced")
+
+    async def _metrics(self, params: Message) -> Any:
+        events = self._services.events
+        return {
+            "events": dict(events.counts),
+            "ignored": events.ignored_counts,
+            "tasks": len(self._services.tasks),
+            "tabs": len(self._services.roster.tabs(self._services.ports.clock.monotonic())),
+        }
+
+    # -- telling the page ---------------------------------------------------------------------------------------------
+
+    def _event(self, event: Event) -> None:
+        self._post({"type": "event", "event": as_dict(event)})
+
+    def _roster_changed(self) -> None:
+        self._soon("presence", self._say_presence)
+
+    def _say_presence(self) -> None:
+        self._post({"type": "presence", **presence_view(self.tab, self._services)})
+        self._say_leaders()
+
+    def _say_leaders(self) -> None:
+        for handle, election in self._elections.items():
+            view = leader_view(election.leader(), self._services)
+            known = (view["connectionId"], view["epoch"], view["liveness"]) if view else None
+            if self._leaders.get(handle, ()) != known:
+                self._leaders[handle] = known
+                key = election.resource.key
+                self._post({"type": "leader", "election": handle, "resource": key, "leader": view})
+
+    def _say_stats(self, handle: str) -> None:
+        self._services.tasks.start(self._post_stats(handle), "queue stats")
+
+    async def _post_stats(self, handle: str) -> None:
+        queue = self._queues[handle]
+        try:
+            view: dict[str, Any] = {"stats": stats_view(await queue.stats(), queue.shared)}
+        except TabhelmError as error:
+            view = {"error": {"code": error.code, "message": str(error)}}
+        self._post({"type": "queue-stats", "queue": handle, **view})
+
+    def _soon(self, what: str, say: Callable[[], None]) -> None:
+        if what in self._timers:
+            return
+
+        def due() -> None:
+            del self._timers[what]
+            say()
+
+        self._timers[what] = self._services.ports.clock.call_later(COALESCE, due)
+
+
+def _new_operation(item: Any) -> NewOperation:
+    if not isinstance(item, dict):
+        raise InvalidPayload(f"operation {item!r:.80} is not an object")
+    payload = field(item, "payload", str)
+    try:
+        json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"payload of operation {item.get('id')!r} is not JSON text: {error}") from None
+    return NewOperation(
+        field(item, "id", str), payload, field(item, "partition", str, DEFAULT_PARTITION), field(item, "fresh", bool, False)
+    )

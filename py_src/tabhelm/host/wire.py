@@ -1,0 +1,51 @@
+"""Reading a page's messages. Pages run code that we do not control: every field is checked, and named when it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from tabhelm.errors import TabhelmError
+from tabhelm.ports import PageState
+from tabhelm.ports.lifecycle import LIFECYCLES
+
+T = TypeVar("T")
+Message = Mapping[str, Any]
+
+
+class MalformedMessage(TabhelmError, ValueError):
+    """A page's message cannot be used; names the field."""
+
+    code = "malformed-message"
+
+
+def field(message: Message, name: str, kind: type[T], default: T | None = None) -> T:
+    """The field ``name``, which must be of type ``kind``; ``default`` (if given) where it is missing."""
+    value = message.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        shown = repr(value)[:80]
+        raise MalformedMessage(f"{message.get('type')!r} message: field {name!r} is {shown}, expected {kind.__name__}")
+    return value
+
+
+def optional_text(message: Message, name: str) -> str | None:
+    """A text field that may be missing or null."""
+    return None if message.get(name) is None else field(message, name, str)
+
+
+def words(message: Message, name: str) -> list[str]:
+    """A list of texts; empty where it is missing."""
+    value: list[Any] = field(message, name, list, [])
+    if not all(isinstance(item, str) for item in value):
+        raise MalformedMessage(f"{message.get('type')!r} message: field {name!r} must be a list of texts")
+    return value
+
+
+def page_state(message: Message) -> PageState:
+    """Lifecycle, visibility and network as the page says."""
+    lifecycle = field(message, "lifecycle", str, "unknown")
+    if lifecycle not in LIFECYCLES:
+        lifecycle = "unknown"
+    return PageState(lifecycle, field(message, "visible", bool, True), field(message, "online", bool, True))  # type: ignore[arg-type]

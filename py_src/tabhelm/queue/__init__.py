@@ -1,0 +1,23 @@
+"""What is still to be sent? A durable queue that any tab fills and one fenced leader empties."""
+
+from __future__ import annotations
+
+from tabhelm.queue.flusher import Batch, batches, flush
+from tabhelm.queue.queue import Queue
+from tabhelm.queue.records import NewOperation, Operation, QueueStats, draw_operation_id
+from tabhelm.queue.shared import QueueHub, SharedQueue
+from tabhelm.queue.store import QueueStore
+
+__all__ = [
+    "Batch",
+    "NewOperation",
+    "Operation",
+    "Queue",
+    "QueueHub",
+    "QueueStats",
+    "QueueStore",
+    "SharedQueue",
+    "batches",
+    "draw_operation_id",
+    "flush",
+]

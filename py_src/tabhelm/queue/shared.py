@@ -1,0 +1,97 @@
+"""What all tabs of one engine share of a queue: its store, who wants to hear of changes, and why it is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tabhelm.messages import Nudge, encode
+from tabhelm.observe import Events
+from tabhelm.ports import Channel, Clock, Database, Entropy, Http
+from tabhelm.queue.store import QueueStore
+
+
+@dataclass(frozen=True, slots=True)
+class QueueServices:
+    clock: Clock
+    entropy: Entropy
+    http: Http
+    events: Events
+
+
+class SharedQueue:
+    """One queue in one engine."""
+
+    def __init__(self, resource: str, store: QueueStore, services: QueueServices, hub: QueueHub) -> None:
+        self.resource = resource
+        self.store = store
+        self.services = services
+        self.paused: str | None = None
+        self.last_error: str | None = None
+        self._hub = hub
+        self._listeners: list[Callable[[], None]] = []
+
+    def changed(self) -> None:
+        """We changed something: tell our own listeners and the other engines."""
+        self._tell()
+        self._hub.post(self.resource, resume=False)
+
+    def pause(self, reason: str) -> None:
+        """Stop sending until ``resume``: no retry can help (signed out, not allowed)."""
+        self.paused = reason
+        self._tell()
+
+    def resume(self) -> None:
+        """Go on, wherever the queue is flushed."""
+        self.paused = None
+        self._tell()
+        self._hub.post(self.resource, resume=True)
+
+    def heard(self, nudge: Nudge) -> None:
+        """Another engine changed something."""
+        if nudge.resume:
+            self.paused = None
+        self._tell()
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call back when something changed; returns the way to stop."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()
+
+
+class QueueHub:
+    """All queues of one engine, by token resource."""
+
+    def __init__(self, engine_id: str, channel: Channel, database: Database, services: QueueServices) -> None:
+        self._engine_id = engine_id
+        self._channel = channel
+        self._database = database
+        self._services = services
+        self._queues: dict[str, SharedQueue] = {}
+
+    def open(self, resource: str) -> SharedQueue:
+        if resource not in self._queues:
+            store = QueueStore(self._database, self._services.clock, resource)
+            self._queues[resource] = SharedQueue(resource, store, self._services, self)
+        return self._queues[resource]
+
+    def heard(self, nudge: Nudge) -> None:
+        if (queue := self._queues.get(nudge.queue)) is not None:
+            queue.heard(nudge)
+
+    def storage_changed(self) -> None:
+        """The database was closed or wiped: every count may be another."""
+        for queue in self._queues.values():
+            queue.heard(Nudge(self._engine_id, queue.resource))
+
+    def post(self, resource: str, *, resume: bool) -> None:
+        self._channel.post(encode(Nudge(self._engine_id, resource, resume)))

@@ -1,0 +1,255 @@
+"""One joined tab: its identity, and the services of the rooms below, ready to use."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tabhelm.authority import WebLocksAuthority
+from tabhelm.election import LeadershipPolicy
+from tabhelm.errors import NotJoined
+from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
+from tabhelm.fencing.schema import SCHEMA
+from tabhelm.leadership import Election, LeaderContext, LeaderLoop
+from tabhelm.leadership.election import ElectionServices
+from tabhelm.messages import Beacon, Ignored, TabNote, decode
+from tabhelm.names import Resource, channel_name, database_name, queue_resource
+from tabhelm.observe import Events, StorageChanged, TabJoined, TabLeft
+from tabhelm.ports import PageState, Ports
+from tabhelm.ports.database import DatabaseEvent
+from tabhelm.presence import Beaconer, Identity, Roster, TabInfo
+from tabhelm.queue import Queue, QueueHub
+from tabhelm.queue.shared import QueueServices
+from tabhelm.tasks import Tasks
+
+
+class Services:
+    """What all tabs of one engine share: one database connection, one channel, one roster, one memory of epochs."""
+
+    def __init__(self, ports: Ports, app: str, protocol: int, engine_id: str) -> None:
+        self.ports = ports
+        self.app = app
+        self.protocol = protocol
+        self.engine_id = engine_id
+        self.events = Events()
+        self.tasks = Tasks(self.events.failed)
+        self.roster = Roster(engine_id)
+        self.memory = EpochMemory()
+        self.database = ports.databases.database(database_name(app), SCHEMA)
+        self.database.subscribe(self._storage_changed)
+        self.channel = ports.channels.open(channel_name(app, protocol))
+        self.channel.subscribe(self._received)
+        self.beaconer = Beaconer(self.roster, self.channel, ports.clock, ports.entropy)
+        issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
+        self.elections = ElectionServices(
+            clock=ports.clock,
+            entropy=ports.entropy,
+            roster=self.roster,
+            authority=WebLocksAuthority(ports.locks, issuer, protocol),
+            events=self.events,
+            tasks=self.tasks,
+            http=ports.http,
+        )
+        queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
+        self.queues = QueueHub(engine_id, self.channel, self.database, queues)
+
+    async def close(self) -> None:
+        """End everything: no task, timer, channel or connection is left."""
+        await self.tasks.close()
+        self.beaconer.close()
+        self.channel.close()
+        self.database.close()
+
+    def _received(self, data: object) -> None:
+        try:
+            message = decode(data)
+        except Ignored as ignored:
+            self.events.ignored(ignored.reason)
+            return
+        if isinstance(message, Beacon):
+            for leader in message.leaders:
+                if leader.domain:
+                    self.memory.heard(leader.domain, leader.resource, leader.epoch)
+            if self.roster.heard(message, self.ports.clock.monotonic()):
+                self.beaconer.greet()
+        else:
+            self.queues.heard(message)
+
+    def _storage_changed(self, change: DatabaseEvent) -> None:
+        self.events.emit(StorageChanged(self.database.name, change))
+        if change in ("closed", "versionchange"):
+            self.queues.storage_changed()
+
+
+@dataclass(frozen=True, slots=True)
+class TabFacts:
+    """What a tab says of itself, besides its page's state."""
+
+    version: str = ""
+    capabilities: frozenset[str] = frozenset()
+    user_session: str | None = None
+
+
+class Tab:
+    """One tab that has joined. ``confirmer`` asks its page whether it can work now; a tab without a page always can."""
+
+    def __init__(
+        self,
+        services: Services,
+        identity: Identity,
+        facts: TabFacts,
+        state: PageState,
+        confirmer: Callable[[Election], Awaitable[bool]] | None = None,
+    ) -> None:
+        self.services = services
+        self.identity = identity
+        self.facts = facts
+        self.state = state
+        self._stalled = False
+        self._left: str | None = None
+        self._confirmer = confirmer
+        self._elections: dict[str, Election] = {}
+        self._announce()
+        services.events.emit(TabJoined(identity.tab_id, identity.connection_id, identity.generation))
+
+    # -- what it does -------------------------------------------------------------------------------------------------
+
+    def lead(
+        self,
+        resource: str,
+        loop: LeaderLoop,
+        *,
+        policy: LeadershipPolicy | None = None,
+        scope: str | None = None,
+    ) -> Election:
+        """Stand for ``resource``; ``loop`` runs while this tab leads it. One election for each resource and scope.
+
+        Raises:
+            InvalidName: a name is not allowed.
+            NotJoined: the tab has left.
+            ValueError: this tab already stands for the resource.
+        """
+        return self._stand(Resource(self.services.app, resource, scope), loop, policy or LeadershipPolicy())
+
+    def queue(
+        self,
+        name: str,
+        *,
+        scope: str | None = None,
+        endpoint: str | None = None,
+        flush: bool | None = None,
+        policy: LeadershipPolicy | None = None,
+        limit: int = 100,
+    ) -> Queue:
+        """Open an offline queue. A tab that names an ``endpoint`` also stands for flushing, unless ``flush`` is false."""
+        self._require_joined()
+        resource = queue_resource(self.services.app, name, scope)
+        queue = Queue(name, self.services.queues.open(resource.token_resource))
+        if endpoint is not None and flush is not False and resource.token_resource not in self._elections:
+            address = endpoint
+
+            async def loop(context: LeaderContext) -> None:
+                await queue.flush(context, address, limit=limit)
+
+            self._stand(resource, loop, policy or LeadershipPolicy(online=True))
+        return queue
+
+    def _stand(self, resource: Resource, loop: LeaderLoop, policy: LeadershipPolicy) -> Election:
+        self._require_joined()
+        key = resource.token_resource
+        if key in self._elections:
+            raise ValueError(f"this tab already stands for {key!r}: stop that election first")
+        election = Election(resource, loop, policy, self, self.services.elections)
+        self._elections[key] = election
+
+        def forget(_: object) -> None:
+            if type(election.status).__name__ == "Stopped" and self._elections.get(key) is election:
+                del self._elections[key]
+                self._announce()
+
+        election.subscribe(forget)
+        self._announce()
+        return election
+
+    @property
+    def elections(self) -> dict[str, Election]:
+        """The running elections, by token resource."""
+        return dict(self._elections)
+
+    def set_state(self, state: PageState) -> None:
+        """The page's lifecycle, visibility or network changed."""
+        if state != self.state:
+            self.state = state
+            self._announce()
+            self._look()
+
+    def set_stalled(self, stalled: bool) -> None:
+        """The page stopped answering, or answers again."""
+        if stalled != self._stalled:
+            self._stalled = stalled
+            self._announce()
+            self._look()
+
+    def update(
+        self, *, capabilities: Iterable[str] | None = None, user_session: str | None = None, session_changed: bool = False
+    ) -> None:
+        """Change what the tab is. Another user session steps down everything that this tab leads."""
+        if capabilities is not None:
+            self.facts = replace(self.facts, capabilities=frozenset(capabilities))
+        if session_changed and user_session != self.facts.user_session:
+            self.facts = replace(self.facts, user_session=user_session)
+            for election in self._elections.values():
+                election.step_down("session-changed")
+        self._announce()
+        self._look()
+
+    async def leave(self, reason: str, *, gone: bool = False) -> None:
+        """Stop all elections and disappear from the roster. ``gone``: the page is no more, nothing is waited for."""
+        if self._left is not None:
+            return
+        self._left = reason
+        elections = list(self._elections.values())
+        if gone:
+            self.state = replace(self.state, lifecycle="closing")
+        for election in elections:
+            election.stop(reason)
+        for election in elections:
+            await election.stopped()
+        self.services.roster.remove_own(self.identity.connection_id)
+        self.services.events.emit(TabLeft(self.identity.tab_id, self.identity.connection_id, reason))
+
+    # -- how it is (the Candidate of its elections) ---------------------------------------------------------------------
+
+    def info(self) -> TabInfo:
+        """This tab as the roster would show it, as of now."""
+        return TabInfo.of(self._note(), self.services.engine_id, "alive")
+
+    async def confirm(self, election: Election) -> bool:
+        """Whether the tab can work now."""
+        return True if self._confirmer is None else await self._confirmer(election)
+
+    def _note(self) -> TabNote:
+        return TabNote(
+            tab=self.identity.tab_id,
+            connection=self.identity.connection_id,
+            generation=self.identity.generation,
+            lifecycle="stalled" if self._stalled else self.state.lifecycle,
+            visible=self.state.visible,
+            online=self.state.online,
+            version=self.facts.version,
+            capabilities=tuple(sorted(self.facts.capabilities)),
+            stands=tuple(self._elections),
+            age=0.0,
+        )
+
+    def _announce(self) -> None:
+        if self._left is None:
+            self.services.roster.put_own(self._note(), self.services.ports.clock.monotonic())
+
+    def _look(self) -> None:
+        for election in list(self._elections.values()):
+            election.look()
+
+    def _require_joined(self) -> None:
+        if self._left is not None:
+            raise NotJoined(f"tab {self.identity.tab_id!r} has left ({self._left}): join again")
