@@ -1,7 +1,7 @@
 """What the conformance cases share. No pytest and nothing beyond tabhelm and the standard library: the same files run
 on the simulated ports and inside a real browser's interpreter.
 
-A case is ``async def case(here: Ports, there: Ports)``: two contexts of one origin, or the same one twice (a lone page).
+A case is ``async def case(here: Ports, there: Ports)``: two contexts of one origin, or one twice (a lone page).
 It fails by raising. Names are drawn afresh, so that leftovers of an earlier run do no harm.
 """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tabhelm.errors import LockWithdrawn
 from tabhelm.ports.locks import LockEnd, LockInfo, LockMode, LockSnapshot
-from tabhelm.simulated.loop import settle
+from tabhelm.simulated.loop import fail, settle
 
 if TYPE_CHECKING:
     from tabhelm.simulated.world import Pipe, SimulatedAgent, World
@@ -227,8 +227,7 @@ class SimulatedLocks:
             return
         request.withdrawn = True  # a grant on its way means nothing any more
         self._send(self.manager.withdraw, request)
-        if not request.future.done():
-            request.future.set_exception(LockWithdrawn(request.name, f"owner {request.owner!r} was {reason}"))
+        fail(request.future, LockWithdrawn(request.name, f"owner {request.owner!r} was {reason}"))
 
     def granted(self, request: _Request) -> None:
         """News from the manager; a frozen agent hears it after the thaw."""

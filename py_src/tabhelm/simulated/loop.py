@@ -222,7 +222,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         agent = context.get(_AGENT) or self.root
         if agent.alive:
             self._sequence += 1
-            heapq.heappush(self._timers, (max(when, self._now), self._sequence, agent, handle))
+            heapq.heappush(self._timers, (float(max(when, self._now)), self._sequence, agent, handle))
         return handle
 
     def dispose(self) -> None:
@@ -318,6 +318,13 @@ def settle(future: asyncio.Future[T], value: T) -> None:
     """Give a future its result unless it has one."""
     if not future.done():
         future.set_result(value)
+
+
+def fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Give a future its error unless it is done; silent if its waiter never comes back to look."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()
 
 
 def _bury(task: asyncio.Task[Any]) -> None:

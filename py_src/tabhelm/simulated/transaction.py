@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tabhelm.errors import DatabaseError, ForeignAwait, QuotaExceeded
 from tabhelm.ports.database import Durability, Key, KeyRange, Record, TransactionMode
 from tabhelm.simulated.faults import draw
+from tabhelm.simulated.loop import fail, settle
 from tabhelm.simulated.records import Bounds, ObjectStore, clone
 
 if TYPE_CHECKING:
@@ -176,8 +177,8 @@ class AgentTransaction:
         self._over = True
         if self._coroutine is not None:
             _end(self._coroutine)
-        if error is not None and not self._outcome.done():
-            self._outcome.set_exception(error)
+        if error is not None:
+            fail(self._outcome, error)
         if self.database.agent.alive:
             self.database.to_browser.send(self._abort)
 
@@ -206,13 +207,11 @@ class AgentTransaction:
             except BaseException as own:
                 raised = own
             _end(self._coroutine)
-        if not self._outcome.done():
-            self._outcome.set_exception(raised)
+        fail(self._outcome, raised)
 
     def _on_complete(self) -> None:
         self._over = True
-        if not self._outcome.done():
-            self._outcome.set_result(self._result)
+        settle(self._outcome, self._result)
 
     # ---- the browser's side -----------------------------------------------------------------------------------------
 
