@@ -1,7 +1,8 @@
 """What goes over the BroadcastChannel between engines: one JSON text a message, and nothing is trusted.
 
-Two kinds: a ``Beacon`` says which tabs an engine has and what they lead; a ``Nudge`` says that a queue changed. Both are
-hints. Anything else on the channel (other versions, other libraries, hostile or broken pages) is counted and ignored.
+Two kinds: a ``Beacon`` says which tabs an engine has and what they lead; a ``Nudge`` says that a queue changed. Both
+are hints. Anything else on the channel (other versions, other libraries, hostile or broken pages) is counted and
+ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _MAX_ID = 512
 
 @dataclass(frozen=True, slots=True)
 class TabNote:
-    """One tab, in its engine's own words. ``age`` is the seconds since it joined; ``stands`` the resources it would lead."""
+    """One tab, in its engine's own words. ``age`` is the seconds since it joined; ``stands`` the resources it would
+    lead."""
 
     tab: str
     connection: str
@@ -102,7 +104,8 @@ def decode(data: object) -> Message:
         raise Ignored("foreign")
     if value["tabhelm"] != WIRE_VERSION:
         raise Ignored("version")
-    reader = _READERS.get(value.get("kind")) if isinstance(value.get("kind"), str) else None
+    kind = value.get("kind")
+    reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
         raise Ignored("unknown-kind")
     try:

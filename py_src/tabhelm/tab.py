@@ -141,7 +141,8 @@ class Tab:
         policy: LeadershipPolicy | None = None,
         limit: int = 100,
     ) -> Queue:
-        """Open an offline queue. A tab that names an ``endpoint`` also stands for flushing, unless ``flush`` is false."""
+        """Open an offline queue. A tab that names an ``endpoint`` also stands for flushing, unless ``flush`` is
+        false."""
         self._require_joined()
         resource = queue_resource(self.services.app, name, scope)
         queue = Queue(name, self.services.queues.open(resource.token_resource))
@@ -191,7 +192,11 @@ class Tab:
             self._look()
 
     def update(
-        self, *, capabilities: Iterable[str] | None = None, user_session: str | None = None, session_changed: bool = False
+        self,
+        *,
+        capabilities: Iterable[str] | None = None,
+        user_session: str | None = None,
+        session_changed: bool = False,
     ) -> None:
         """Change what the tab is. Another user session steps down everything that this tab leads."""
         if capabilities is not None:
@@ -218,7 +223,8 @@ class Tab:
         self.services.roster.remove_own(self.identity.connection_id)
         self.services.events.emit(TabLeft(self.identity.tab_id, self.identity.connection_id, reason))
 
-    # -- how it is (the Candidate of its elections) ---------------------------------------------------------------------
+    # -- how it is (the Candidate of its elections)
+    # ---------------------------------------------------------------------
 
     def info(self) -> TabInfo:
         """This tab as the roster would show it, as of now."""

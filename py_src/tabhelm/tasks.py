@@ -2,8 +2,8 @@
 
 asyncio forgets tasks that nobody holds and keeps quiet about those that fail. Every background task of tabhelm belongs
 to one ``Tasks`` group, which holds it, reports its failure and ends it with the group. Times go through the clock port:
-``asyncio.timeout`` and ``asyncio.wait`` are not used in the page (the first leaves live timers behind under Pyodide, the
-second leaks a finished task for each call on CPython 3.14).
+``asyncio.timeout`` and ``asyncio.wait`` are not used in the page (the first leaves live timers behind under Pyodide,
+the second leaks a finished task for each call on CPython 3.14).
 """
 
 from __future__ import annotations

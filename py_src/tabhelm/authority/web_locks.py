@@ -80,8 +80,8 @@ class WebLocksAuthority:
         self._protocol = protocol
 
     async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> WebLocksHold:
-        # The count of takeovers is read before the lock is asked for: whoever takes over while we hold the lock but have
-        # no epoch yet raises it, and our issuing transaction then aborts.
+        # The count of takeovers is read before the lock is asked for: whoever takes over while we hold the lock but
+        # have no epoch yet raises it, and our issuing transaction then aborts.
         takeovers = await self._issuer.takeovers(resource.token_resource)
         lock = await self._locks.acquire(resource.lock(self._protocol), owner=owner)
         assert lock is not None, "only ifAvailable requests can come back without a lock"

@@ -1,9 +1,9 @@
 """Durable epochs: one number a grant, issued inside the authority, used only after its transaction completed.
 
-The record of a resource names its epoch, its owner, the authority that decided and how often it was taken over by force.
-A *domain* is a random id beside the epochs: epochs of two profiles, devices or wiped-and-forgotten databases never meet in
-one high water. Living engines remember domain and epochs (``EpochMemory``), so that storage wiped under them is repaired:
-the domain is written back, and the next epoch is above every remembered one.
+The record of a resource names its epoch, its owner, the authority that decided and how often it was taken over by
+force. A *domain* is a random id beside the epochs: epochs of two profiles, devices or wiped-and-forgotten databases
+never meet in one high water. Living engines remember domain and epochs (``EpochMemory``), so that storage wiped under
+them is repaired: the domain is written back, and the next epoch is above every remembered one.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class EpochIssuer:
         self.memory = memory
 
     async def takeovers(self, resource: str) -> int:
-        """How often the resource was taken over by force. Read it *before* asking for the lock, give it to ``issue``."""
+        """How often the resource was taken over by force. Read it *before* asking for the lock, give it to
+        ``issue``."""
 
         async def body(tx: Transaction) -> int:
             record = await read_record(tx, resource)
@@ -147,8 +148,8 @@ class EpochIssuer:
     async def reissue_above(self, grant: Grant, high_water: HighWater, *, holds: Callable[[], bool]) -> Grant:
         """Go on above a receiver's high water that our store has forgotten. Call only while holding the authority.
 
-        Allowed only if, inside the transaction, the *stored* epoch is still below the high water: otherwise somebody else
-        leads, and two holders could outbid each other for ever.
+        Allowed only if, inside the transaction, the *stored* epoch is still below the high water: otherwise somebody
+        else leads, and two holders could outbid each other for ever.
 
         Raises:
             LeadershipLost: somebody else leads (``newer-epoch``), or the domain changed (``storage-wiped``).

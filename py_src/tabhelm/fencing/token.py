@@ -15,8 +15,8 @@ MAX_NUMBER = 999_999_999_999_999
 class FencingToken:
     """One protected write of one tenure.
 
-    ``domain`` names the set of epochs that may be compared, ``resource`` what is protected, ``epoch`` the grant, ``owner_id``
-    its holder. ``stream`` has one issuer and one order, in which ``seq`` grows with each write.
+    ``domain`` names the set of epochs that may be compared, ``resource`` what is protected, ``epoch`` the grant,
+    ``owner_id`` its holder. ``stream`` has one issuer and one order, in which ``seq`` grows with each write.
 
     Raises:
         MalformedToken: a field is of a wrong type or out of range; names it.

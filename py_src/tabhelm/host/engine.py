@@ -43,7 +43,9 @@ class EngineHost:
             self._deliver(session, text)
         except TabhelmError as error:
             self.services.events.ignored(error.code)
-            self._post(session, {"type": "event", "event": {"type": "refused", "code": error.code, "message": str(error)}})
+            self._post(
+                session, {"type": "event", "event": {"type": "refused", "code": error.code, "message": str(error)}}
+            )
         except Exception as error:
             self.services.events.failed("deliver", error)
 
@@ -77,7 +79,9 @@ class EngineHost:
         session.joined(info)
         if self._info.get("fallbackReason"):
             # Whoever joins is told, not only who was there when the engine booted.
-            self._post(name, {"type": "event", "event": {"type": "boot-fallback", "reason": self._info["fallbackReason"]}})
+            self._post(
+                name, {"type": "event", "event": {"type": "boot-fallback", "reason": self._info["fallbackReason"]}}
+            )
 
     def _post(self, session: str, message: dict[str, Any]) -> None:
         self._bridge.post(session, json.dumps(message, separators=(",", ":")))

@@ -44,7 +44,9 @@ class PageLoop:
         """Let the page run its function; ends when the function has settled."""
         self._tenure = context.tenure
         self._ended = asyncio.get_running_loop().create_future()
-        self._post({"type": "lead", "election": self._handle, "grant": self._grant, "token": self._token(context.tenure)})
+        self._post(
+            {"type": "lead", "election": self._handle, "grant": self._grant, "token": self._token(context.tenure)}
+        )
         try:
             error = await self._wait_ended(context)
             if error is not None:

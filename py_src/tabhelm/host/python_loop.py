@@ -31,4 +31,5 @@ def load_loop(reference: str) -> LeaderLoop:
     function = getattr(module, name, None)
     if not inspect.iscoroutinefunction(function):
         raise LoopNotFound(f"Python loop {reference!r}: {name!r} is not an async function of {module_name!r}")
-    return function  # type: ignore[no-any-return]
+    loop: LeaderLoop = function
+    return loop

@@ -15,7 +15,6 @@ from tabhelm.host.status import status_message
 from tabhelm.host.views import leader_view, presence_view, stats_view
 from tabhelm.host.wire import MalformedMessage, Message, field, optional_text, page_state, words
 from tabhelm.leadership import Election, LeaderLoop, Stopped
-from tabhelm.names import Resource
 from tabhelm.observe import Event, as_dict
 from tabhelm.ports import Timer
 from tabhelm.presence import Identity
@@ -34,7 +33,9 @@ class Session:
     def __init__(self, hello: Message, post: Post, services: Services) -> None:
         identity = Identity(field(hello, "tab", str), field(hello, "session", str), field(hello, "generation", int))
         facts = TabFacts(
-            field(hello, "version", str, ""), frozenset(words(hello, "capabilities")), optional_text(hello, "userSession")
+            field(hello, "version", str, ""),
+            frozenset(words(hello, "capabilities")),
+            optional_text(hello, "userSession"),
         )
         self._post = post
         self._services = services
@@ -153,7 +154,8 @@ class Session:
     async def _confirm(self, election: Election) -> bool:
         loop = self._loops.get(election.resource.token_resource)
         if loop is None:
-            # A loop that runs here (Python, or a queue's flusher): still the page's leadership, so it must be able to act.
+            # A loop that runs here (Python, or a queue's flusher): still the page's leadership, so it must be able to
+            # act.
             loop = PageLoop(f"engine:{election.resource.key}", self._post)
             self._loops[election.resource.token_resource] = loop
         return await loop.confirm()
@@ -173,7 +175,7 @@ class Session:
     def _loop(self, message: Message) -> PageLoop | None:
         handle = field(message, "election", str)
         if handle.startswith("engine:"):
-            return self._loops.get(Resource(self._services.app, *handle[7:].split(":", 1)).token_resource)
+            return self._loops.get(f"{self._services.app}:{handle.removeprefix('engine:')}")
         election = self._elections.get(handle)
         return self._loops.get(election.resource.token_resource) if election else None
 
@@ -201,7 +203,9 @@ class Session:
             self._post({"type": "queue-stats", "queue": handle, "error": problem})
             return
         self._queues[handle] = queue
-        self._unsubscribe.append(queue.subscribe(lambda: self._soon(f"queue {handle}", lambda: self._say_stats(handle))))
+        self._unsubscribe.append(
+            queue.subscribe(lambda: self._soon(f"queue {handle}", lambda: self._say_stats(handle)))
+        )
         self._soon(f"queue {handle}", lambda: self._say_stats(handle))
 
     def _handle(self, params: Message) -> Queue:
@@ -351,5 +355,8 @@ def _new_operation(item: Any) -> NewOperation:
     except (ValueError, RecursionError) as error:
         raise InvalidPayload(f"payload of operation {item.get('id')!r} is not JSON text: {error}") from None
     return NewOperation(
-        field(item, "id", str), payload, field(item, "partition", str, DEFAULT_PARTITION), field(item, "fresh", bool, False)
+        field(item, "id", str),
+        payload,
+        field(item, "partition", str, DEFAULT_PARTITION),
+        field(item, "fresh", bool, False),
     )

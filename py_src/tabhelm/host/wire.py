@@ -1,13 +1,14 @@
-"""Reading a page's messages. Pages run code that we do not control: every field is checked, and named when it is wrong."""
+"""Reading a page's messages. Pages run code that we do not control: every field is checked, and named when it is
+wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tabhelm.errors import TabhelmError
 from tabhelm.ports import PageState
-from tabhelm.ports.lifecycle import LIFECYCLES
+from tabhelm.ports.lifecycle import LIFECYCLES, Lifecycle
 
 T = TypeVar("T")
 Message = Mapping[str, Any]
@@ -46,6 +47,5 @@ def words(message: Message, name: str) -> list[str]:
 def page_state(message: Message) -> PageState:
     """Lifecycle, visibility and network as the page says."""
     lifecycle = field(message, "lifecycle", str, "unknown")
-    if lifecycle not in LIFECYCLES:
-        lifecycle = "unknown"
-    return PageState(lifecycle, field(message, "visible", bool, True), field(message, "online", bool, True))  # type: ignore[arg-type]
+    known = cast(Lifecycle, lifecycle) if lifecycle in LIFECYCLES else "unknown"
+    return PageState(known, field(message, "visible", bool, True), field(message, "online", bool, True))

@@ -15,8 +15,8 @@ STREAM = "loop"
 class LeaderContext:
     """One tenure, as its loop sees it. The loop's task is cancelled when the tenure ends.
 
-    A loop ends its tenure by returning. It must not swallow ``asyncio.CancelledError``: one that outlives its grace leads
-    no more, and whatever it still writes is refused.
+    A loop ends its tenure by returning. It must not swallow ``asyncio.CancelledError``: one that outlives its grace
+    leads no more, and whatever it still writes is refused.
     """
 
     def __init__(self, tenure: Tenure, clock: Clock) -> None:

@@ -1,8 +1,8 @@
 """One tab's election for one resource: ask, be granted, begin, lead, step down, ask again.
 
-Acquisition decides, ranking only says who should ask: the best candidate keeps a queued request (warm standby), the others
-watch, and ask too if no leader has been seen for a while that grows with their rank. A grant is not leadership: the tab
-must acknowledge it, the epoch must be durable, and the receiver must have seen it, before the loop starts.
+Acquisition decides, ranking only says who should ask: the best candidate keeps a queued request (warm standby), the
+others watch, and ask too if no leader has been seen for a while that grows with their rank. A grant is not leadership:
+the tab must acknowledge it, the epoch must be durable, and the receiver must have seen it, before the loop starts.
 
 Stepping down has one order: revoke the token, tell the loop, wait for it up to ``grace``, release, announce.
 """
@@ -206,7 +206,9 @@ class Election:
         elif self._leaderless_since is None:
             self._leaderless_since = now
         order = rank(self.policy, self._key, self._services.roster.tabs(now))
-        connections = [tab.connection_id for tab in order if leader is None or tab.connection_id != leader.connection_id]
+        connections = [
+            tab.connection_id for tab in order if leader is None or tab.connection_id != leader.connection_id
+        ]
         me = self._candidate.identity.connection_id
         return connections.index(me) if me in connections else len(connections)
 
@@ -221,7 +223,7 @@ class Election:
     async def _acquire(self) -> Hold | None:
         identity = self._candidate.identity
         asking = self._services.tasks.start(
-            self._services.authority.acquire(self.resource, owner=identity.connection_id, owner_id=identity.owner_id),  # type: ignore[arg-type]
+            self._services.authority.acquire(self.resource, owner=identity.connection_id, owner_id=identity.owner_id),
             f"acquire {self._key}",
             supervised=False,
         )
@@ -273,9 +275,7 @@ class Election:
     async def _begin(self, hold: Hold) -> Tenure | None:
         """Everything between the grant and leadership; ``None`` if the tab did not acknowledge it."""
         try:
-            confirmed = await within(
-                self._services.clock, self.policy.engine_patience, self._candidate.confirm(self)  # type: ignore[arg-type]
-            )
+            confirmed = await within(self._services.clock, self.policy.engine_patience, self._candidate.confirm(self))
         except TimeoutError:
             confirmed = False
         if not confirmed:

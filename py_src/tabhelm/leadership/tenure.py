@@ -13,8 +13,8 @@ from tabhelm.fencing.token import FencingToken, HighWater
 class Tenure:
     """Stands from the epoch's completion until it is revoked, or until its lock ends: whichever is seen first.
 
-    The lock's end is read synchronously from the lock desk, so a tenure is over the moment that a page froze, even if no
-    Python ran since.
+    The lock's end is read synchronously from the lock desk, so a tenure is over the moment that a page froze, even if
+    no Python ran since.
     """
 
     def __init__(self, resource: str, hold: Hold, grant: Grant | None) -> None:
@@ -82,7 +82,8 @@ class Tenure:
         self._streams.clear()
 
     def stream(self, name: str) -> TokenStream:
-        """The stream of this name. It must have exactly one issuer: do not share a name between two orders of writes."""
+        """The stream of this name. It must have exactly one issuer: do not share a name between two orders of
+        writes."""
         if name not in self._streams:
             self._streams[name] = TokenStream(self, name)
         return self._streams[name]

@@ -1,6 +1,7 @@
 """The events, as frozen dataclasses. Each class's name in kebab case is its ``type`` on the wire.
 
-They hold ids and short words, never payloads, tokens of a session or personal data: they go to logs and support tickets.
+They hold ids and short words, never payloads, tokens of a session or personal data: they go to logs and support
+tickets.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ class Events:
         self._subscribers: list[Callable[[Event], None]] = []
 
     def emit(self, event: Event) -> None:
-        """Record an event and hand it on. A subscriber that raises is dropped: watching must not break what is watched."""
+        """Record an event and hand it on. A subscriber that raises is dropped: watching must not break what is
+        watched."""
         self.recent.append(event)
         self.counts[event_type(event)] += 1
         for subscriber in list(self._subscribers):

@@ -1,4 +1,5 @@
-"""Messages to every other context of the origin. A hint, never an authority: they may come late, twice or not at all."""
+"""Messages to every other context of the origin. A hint, never an authority: they may come late, twice or not at
+all."""
 
 from __future__ import annotations
 

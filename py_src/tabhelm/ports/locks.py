@@ -49,7 +49,13 @@ class Locks(Protocol):
     """
 
     async def acquire(
-        self, name: str, *, owner: str = "", mode: LockMode = "exclusive", if_available: bool = False, steal: bool = False
+        self,
+        name: str,
+        *,
+        owner: str = "",
+        mode: LockMode = "exclusive",
+        if_available: bool = False,
+        steal: bool = False,
     ) -> HeldLock | None:
         """Wait for the lock. ``None`` only with ``if_available`` when it is taken. Cancelling withdraws the request.
 
@@ -64,7 +70,8 @@ class Locks(Protocol):
         """Release all that ``owner`` holds and withdraw all that it asked for, before returning; shut it out."""
 
     def admitted(self, owner: str) -> bool:
-        """Whether ``owner`` may ask now: false from the moment its page froze, hung or left, even if nobody said so yet."""
+        """Whether ``owner`` may ask now: false from the moment its page froze, hung or left, even if nobody said so
+        yet."""
 
     async def query(self) -> LockSnapshot:
         """What the browser's lock manager sees (this evicts pages of other tabs from the bfcache: diagnosis only)."""

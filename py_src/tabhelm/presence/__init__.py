@@ -1,4 +1,5 @@
-"""Who is here? Identity, beacons and the roster: hints, judged by each observer's own clock. Locks decide, not these."""
+"""Who is here? Identity, beacons and the roster: hints, judged by each observer's own clock. Locks decide, not
+these."""
 
 from __future__ import annotations
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tabhelm.messages import Beacon, encode
+from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
 from tabhelm.ports import Channel, Clock, Entropy, Timer
 from tabhelm.presence.roster import BEAT, LEADER_BEAT, TICK, Roster
 
 COALESCE = 0.02
-"""Seconds in which several changes become one beacon: twenty tabs that join at once are a few messages, not twenty each."""
+"""Seconds in which several changes become one beacon: twenty tabs that join at once are a few messages, not twenty
+each."""
 GREETING = (0.05, 0.25)
 """Seconds, drawn at random, after which a newcomer is told who is here: many newcomers at once get one answer."""
 
@@ -72,9 +73,9 @@ class Beaconer:
         if tabs:
             self._beat = self._clock.call_later(pause, self._speak)
 
-    def _post(self, tabs: object, leaders: object, pause: float) -> None:
+    def _post(self, tabs: tuple[TabNote, ...], leaders: tuple[LeaderNote, ...], pause: float) -> None:
         self._number += 1
-        self._channel.post(encode(Beacon(self._roster.engine_id, self._number, pause, tabs, leaders)))  # type: ignore[arg-type]
+        self._channel.post(encode(Beacon(self._roster.engine_id, self._number, pause, tabs, leaders)))
 
     def _look(self) -> None:
         self._tick = None

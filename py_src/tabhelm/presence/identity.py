@@ -1,7 +1,8 @@
 """Which tab is this? An id that survives reloads, and that a duplicated tab does not share.
 
 A browser that duplicates a tab copies its sessionStorage, id and all. So a page also holds a Web Lock on its id; a page
-that cannot get the lock within ``CLAIM_PATIENCE`` (the time that a reload's old document may need to go) draws a new id.
+that cannot get the lock within ``CLAIM_PATIENCE`` (the time that a reload's old document may need to go) draws a new
+id.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ async def claim_identity(
     if known is not None:
         try:
             name = tab_lock(app, protocol, known[0])
-            lock = await within(clock, CLAIM_PATIENCE, locks.acquire(name, owner=owner))  # type: ignore[arg-type]
+            lock = await within(clock, CLAIM_PATIENCE, locks.acquire(name, owner=owner))
             tab_id, generation = known[0], known[1] + 1
         except TimeoutError:
             lock = None

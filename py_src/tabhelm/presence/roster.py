@@ -1,8 +1,8 @@
 """The tabs that this engine knows of: its own, and those that other engines' beacons name.
 
-Time is judged by the observer's own monotonic clock, between beacons that it heard itself, and an engine that is late is
-late by its own word (``next``). When the observer itself stood still (frozen, suspended, throttled), everybody else is
-given that time: silence that we could not have heard proves nothing.
+Time is judged by the observer's own monotonic clock, between beacons that it heard itself, and an engine that is late
+is late by its own word (``next``). When the observer itself stood still (frozen, suspended, throttled), everybody else
+is given that time: silence that we could not have heard proves nothing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from tabhelm.election import Backoff
-from tabhelm.errors import DatabaseClosed, DatabaseError, LeadershipLost, Unreachable
+from tabhelm.errors import DatabaseClosed, DatabaseError, Unreachable
 from tabhelm.leadership import LeaderContext
 from tabhelm.leadership.barrier import raise_marks
 from tabhelm.observe import OperationDied, QueuePaused, WriteRefused
@@ -216,9 +216,11 @@ class _Lane:
             self._size = max(1, len(batch.operations) // 2)
             if reply.kind != "unfit":
                 self._failed(reply.detail, reply.retry_after)
-            unknown = {
-                item.op_id: Outcome(item.op_id, "unknown", reply.detail) for item in batch.operations
-            } if reply.kind == "unknown" else {}
+            unknown = (
+                {item.op_id: Outcome(item.op_id, "unknown", reply.detail) for item in batch.operations}
+                if reply.kind == "unknown"
+                else {}
+            )
             await self.settle(batch, unknown)
 
     def _failed(self, detail: str, retry_after: float | None) -> None:
@@ -236,7 +238,9 @@ class _Lane:
             if outcome is None:
                 continue
             if outcome.status == "retry" and operation.attempts + 1 >= MAX_ATTEMPTS:
-                outcome = Outcome(operation.op_id, "rejected", f"gave up after {MAX_ATTEMPTS} attempts: {outcome.detail}")
+                outcome = Outcome(
+                    operation.op_id, "rejected", f"gave up after {MAX_ATTEMPTS} attempts: {outcome.detail}"
+                )
             final[operation.op_id] = outcome
             if outcome.status == "retry":
                 delays[operation.op_id] = self._delay(operation, outcome)

@@ -23,8 +23,8 @@ class Queue:
     async def enqueue(self, payload: Any, *, partition: str = DEFAULT_PARTITION, op_id: str | None = None) -> str:
         """Store one operation and return its id; durable when it returns.
 
-        ``payload`` is what JSON can hold. Operations of one ``partition`` are applied in order. ``op_id`` is drawn unless
-        given; the same id with the same payload again does nothing.
+        ``payload`` is what JSON can hold. Operations of one ``partition`` are applied in order. ``op_id`` is drawn
+        unless given; the same id with the same payload again does nothing.
 
         Raises:
             InvalidPayload, IdentifierReused, QuotaExceeded, DatabaseError

@@ -1,7 +1,8 @@
-"""Operations as they are stored. Payloads stay JSON text from ``enqueue`` to the request body: parsed by nobody between.
+"""Operations as they are stored. Payloads stay JSON text from ``enqueue`` to the request body: parsed by nobody
+between.
 
-An operation is *queued* (may be claimed), *in-flight* (claimed under an epoch) or *dead* (needs a person). Committed ones
-leave the queue; a receipt stays for a while, so that the same id enqueued again is recognised.
+An operation is *queued* (may be claimed), *in-flight* (claimed under an epoch) or *dead* (needs a person). Committed
+ones leave the queue; a receipt stays for a while, so that the same id enqueued again is recognised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Send one lane's operations to a fenced receiver, and believe only an answer that follows the contract.
 
 The request is ``{"operations": [{"op_id", "partition", "payload"}]}``, the answer ``{"results": [{"op_id", "status",
-"detail"?}]}`` in the same order. Anything else (HTML, a redirect to a login page, other ids) is *unknown*, never success.
+"detail"?}]}`` in the same order. Anything else (HTML, a redirect to a login page, other ids) is *unknown*, never
+success.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ class QueueStore:
     async def claim(self, grant: Grant, limit: int) -> tuple[list[Operation], list[Operation], float | None]:
         """Claim up to ``limit`` operations that may be sent now.
 
-        Returns the claimed ones in order, those found too old to be ever sent again (now dead), and the seconds until the
-        next waiting one is due (``None`` if none waits).
+        Returns the claimed ones in order, those found too old to be ever sent again (now dead), and the seconds until
+        the next waiting one is due (``None`` if none waits).
 
         Raises:
             LeadershipLost: ``grant`` is not the newest.
