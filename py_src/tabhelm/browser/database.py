@@ -132,6 +132,8 @@ class BrowserTransaction:
             asked = ask()
         except js_exception() as error:
             raise self._error(Thrown.of(error)) from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DatabaseError(f"database {self._database!r}: JSON cannot hold this value: {error}") from error
         asked.onsuccess = self._on_success
         request: _Request[Any] = _Request(self, read or (lambda: to_python_value(asked.result)))
         self._waiting.append(request)

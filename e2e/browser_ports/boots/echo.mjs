@@ -1,0 +1,41 @@
+// A boot whose "Python" is a few lines of JavaScript: it tells the page what it was told, and takes a few orders.
+// `self.release()` lets a boot that is told to wait (its name ends in "-slow") go on.
+export async function boot({ onStage }) {
+  onStage("waiting");
+  if (/-slow(#|$)/.test(self.name ?? "")) await new Promise((resolve) => setTimeout(resolve, 700));
+  return { pyodide: pyodide(), from: "plain", fallbackReason: "a test", version: "0" };
+}
+
+export const pyodide = () => ({
+  unpackArchive: (bytes) => {
+    if (bytes.byteLength < 10) throw new Error("not a zip file");
+  },
+  runPython: () => undefined,
+  pyimport: () => ({ start: async (bridge) => deliver(bridge) }),
+});
+
+function deliver(bridge) {
+  const handles = new Map();
+  const say = (session, event) => bridge.post(session, JSON.stringify({ type: "event", event }));
+  return (session, text) => {
+    const message = JSON.parse(text);
+    if (message.type === "x-lock") {
+      const { name, mode = "exclusive", ifAvailable = false, steal = false } = message;
+      const listener = (what, detail) => say(session, { type: "lock", name, what, detail });
+      handles.set(name, bridge.desk.request(session, name, mode, ifAvailable, steal, listener));
+    } else if (message.type === "x-release") handles.get(message.name).release();
+    else if (message.type === "x-crash") throw new Error("memory access out of bounds");
+    else if (message.type === "x-busy") for (const end = performance.now() + message.ms; performance.now() < end; );
+    else if (message.type === "x-facts")
+      say(session, {
+        type: "facts",
+        info: JSON.parse(bridge.info),
+        counters: JSON.parse(bridge.counters()),
+        admitted: bridge.desk.admitted(session),
+        size: bridge.desk.size,
+      });
+    else say(session, { type: "told", message });
+    // What is told about a page that is gone goes to the others.
+    if (message.type === "gone") for (const other of message.tell ?? []) say(other, { type: "told", message });
+  };
+}

@@ -1,0 +1,35 @@
+"""A host that only shows what ``tabhelm.browser.engine`` gives it, and fails on demand."""
+
+import asyncio
+import json
+import random
+
+
+async def start(bridge, ports):
+    def say(session, **event):
+        bridge.post(session, json.dumps({"type": "event", "event": event}))
+
+    async def work(session, order):
+        if order == "lock":
+            lock = await ports.locks.acquire("regcase:v3:leader:job", owner=session)
+            lock.on_end(lambda why: say(session, type="end", why=why, held=lock.held))
+            say(session, type="lock", held=lock.held)
+        elif order == "fail-task":
+            raise LookupError("nobody catches this task's error")
+
+    tasks = set()
+
+    def deliver(session, text):
+        message = json.loads(text)
+        if message["type"] == "x-fail":
+            raise ValueError("nobody catches this message's error")
+        if message["type"] == "x-do":
+            task = asyncio.ensure_future(work(session, message["order"]))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        elif message["type"] == "hello":
+            say(session, type="info", info=json.loads(bridge.info), random=random.random())
+        else:
+            say(session, type="told", message=message)
+
+    return deliver

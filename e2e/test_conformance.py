@@ -1,0 +1,52 @@
+"""The conformance cases that the simulated ports pass, on the real ones: in a page's interpreter, under the strict CSP.
+
+The cases are shipped as text; all of them run in one page after one boot, each as a test of its own. A case gets two
+contexts of one origin; here they are two sets of ports in one page (each with its own lock desk), or one set twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Playwright
+
+from tabhelm.testing import ChaosBrowser
+
+CASES_FOLDER = Path(__file__).resolve().parents[1] / "tests" / "conformance"
+for folder in (CASES_FOLDER, Path(__file__).resolve().parent):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+from browser_ports import site  # noqa: E402
+from browser_ports.room import PythonRoom  # noqa: E402
+from cases_all import CASES  # noqa: E402
+
+_RUNNER = '''
+import tabhelm_desk
+from cases_all import CASES
+from tabhelm.browser import browser_ports
+
+BY_NAME = {case.name: case for case in CASES}
+PORTS = [browser_ports(tabhelm_desk.LockDesk.new()) for _ in range(2)]
+
+async def run(name, contexts):
+    await BY_NAME[name].function(PORTS[0], PORTS[contexts - 1])
+'''
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def room(chromium_path: str, playwright_driver: Playwright) -> AsyncIterator[PythonRoom]:
+    files = {file.name: file.read_text() for file in CASES_FOLDER.glob("cases_*.py")}
+    with site.serve() as origin:
+        async with ChaosBrowser.launch(chromium_path, playwright=playwright_driver) as browser:
+            yield await PythonRoom.enter(browser, origin, {**files, "conformance_runner.py": _RUNNER})
+
+
+@pytest.mark.parametrize("contexts", [1, 2])
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+async def test_conformance(room: PythonRoom, name: str, contexts: int) -> None:
+    await room.call("conformance_runner.run", name, contexts)
