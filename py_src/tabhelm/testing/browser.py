@@ -7,6 +7,7 @@ cache off. This one starts Chromium itself and joins it without those defaults.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -201,6 +202,13 @@ class ChaosBrowser:
         except PlaywrightError as error:
             if "No target" not in error.message:
                 raise
+
+    async def _find_processes(self) -> None:
+        """Look up every tab's renderer while that is quick: before one of them is stopped or hung."""
+        for tab in self.tabs:
+            if not tab.silent:
+                with contextlib.suppress(ChaosError):  # it may be closing at this moment
+                    await tab.pid()
 
     async def _settle_visibility(self, shown: ChaosTab | None) -> None:
         for tab in self.tabs:

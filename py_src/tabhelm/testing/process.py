@@ -27,7 +27,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-extensions-with-background-pages",
     "--disable-component-update",
-    "--disable-crashpad-for-testing",  # its process leaves our process group
+    "--disable-breakpad",
     "--disable-default-apps",
     "--disable-dev-shm-usage",  # containers often have a /dev/shm of 64 MB
     "--disable-extensions",
@@ -66,7 +66,8 @@ class ChromiumProcess:
 
     def __init__(self, process: subprocess.Popen[bytes], profile: Path, log: IO[bytes], executable: str) -> None:
         self._process = process
-        self._profile = profile
+        self.profile = profile
+        """Folder of the profile; deleted by ``end()``."""
         self._log = log
         self.executable = executable
         self.ws_url = ""
@@ -116,7 +117,7 @@ class ChromiumProcess:
         return self
 
     async def _read_address(self, timeout: float) -> str:
-        file = self._profile / "DevToolsActivePort"
+        file = self.profile / "DevToolsActivePort"
         deadline = time.monotonic() + timeout
         while True:
             if self._process.poll() is not None:
@@ -139,7 +140,9 @@ class ChromiumProcess:
 
     def obituary(self) -> str:
         """One line about how the process ended, with its last words."""
-        code = self._process.poll()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.5)  # its connection breaks a moment before the kernel knows how it ended
+        code = self._process.returncode
         how = (
             "is running" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         )
@@ -148,9 +151,11 @@ class ChromiumProcess:
     def last_words(self) -> str:
         """The end of what Chromium wrote to stderr."""
         try:
-            text = (self._profile / "stderr.log").read_text(errors="replace").strip()
+            lines = (self.profile / "stderr.log").read_text(errors="replace").splitlines()
         except OSError:
-            text = ""
+            lines = []
+        # A machine without a desktop has no D-Bus, which Chromium never tires of telling.
+        text = "\n".join(line for line in lines if ":dbus/" not in line).strip()
         return f"its last words: {text[-600:]}" if text else "it said nothing"
 
     def end(self) -> None:
@@ -162,8 +167,8 @@ class ChromiumProcess:
         self._log.close()
         # Children die a moment after the group was signalled and may still be writing into the profile.
         for _ in range(20):
-            shutil.rmtree(self._profile, ignore_errors=True)
-            if not self._profile.exists():
+            shutil.rmtree(self.profile, ignore_errors=True)
+            if not self.profile.exists():
                 break
             time.sleep(0.02)
 

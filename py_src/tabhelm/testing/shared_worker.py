@@ -67,7 +67,10 @@ class SharedWorkerHandle:
         await self.evaluate(f"(ms) => {{ setTimeout(() => {{ {spin} }}, 0); }}", seconds * 1000)
 
     async def offline(self, offline: bool) -> None:
-        """Cut this worker (only) off the network, or join it again: ``navigator.onLine`` flips, its requests fail."""
+        """Cut this worker off the network, or join it again: its requests fail, and ``navigator.onLine`` flips.
+
+        The latter flips in the tabs of the same renderer process, too; their requests go on.
+        """
         session = await self._connected()
         await session.send("Network.enable")
         conditions = {"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -204,7 +205,7 @@ class ChaosTab:
         tab = await self.browser.new_tab()
         session = await tab._session()
         fill = (
-            f"if (self === top && location.origin === {origin!r}) "
+            f"if (self === top && location.origin === {json.dumps(origin)}) "
             f"for (const [key, value] of Object.entries({entries})) sessionStorage.setItem(key, value);"
         )
         script = await tab._guard(session.send("Page.addScriptToEvaluateOnNewDocument", {"source": fill}))
@@ -256,10 +257,7 @@ class ChaosTab:
         Linux and macOS.
         """
         pid = await self.pid()
-        # While a renderer is stopped, finding a process takes 15 s: find the others now.
-        for tab in self.browser.tabs:
-            if not tab.silent:
-                await tab.pid()
+        await self.browser._find_processes()
         os.kill(pid, signal.SIGSTOP)
         self._stopped_pid = pid
         if os.path.isdir("/proc/self"):
@@ -273,13 +271,15 @@ class ChaosTab:
 
     async def hang(self, seconds: float) -> None:
         """Keep the page's main thread busy for so long; returns at once, when the loop is about to start."""
+        await self.browser._find_processes()
         await self.evaluate(_HANG, seconds * 1000)
         self._busy_until = time.monotonic() + seconds
 
     async def offline(self, offline: bool) -> None:
-        """Cut this tab (only) off the network, or join it again: ``navigator.onLine`` flips and its requests fail.
+        """Cut this tab off the network, or join it again: its requests fail, and ``navigator.onLine`` flips.
 
-        Shared workers have their own switch: ``SharedWorkerHandle.offline``.
+        Requests fail in this tab alone: shared workers have their own switch (``SharedWorkerHandle.offline``). The
+        browser keeps ``navigator.onLine`` once for each renderer, so it flips in a shared worker that lives there, too.
         """
         session = await self._session()
         await self._guard(session.send("Network.enable"))

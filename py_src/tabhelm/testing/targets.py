@@ -22,8 +22,9 @@ class ProcessMap:
     """Finds the operating system process of a page or a shared worker.
 
     The protocol tells it in one place only: a trace names, for each frame and each worker, the process that holds it.
-    An empty trace costs about 50 ms, and a *hung* renderer does not delay it. A *stopped* renderer (SIGSTOP) does, by
-    15 s, because the browser waits for it: find the pids before you stop anything (``ChaosTab.stop`` does).
+    An empty trace costs about 50 ms. But the browser waits for every renderer to take part: 15 s for one that is
+    stopped (SIGSTOP), 10 s for one that hangs and never took part before. So ``ChaosTab.stop`` and ``hang`` look up
+    all pids first.
     """
 
     def __init__(self, browser_session: CDPSession) -> None:
