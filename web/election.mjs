@@ -102,13 +102,15 @@ export class Election extends Emitter {
   /** @type {unknown} accepted, leadership not yet begun */
   #accepted = undefined;
   #stopping = "";
+  #held = false;
   #over = deferred();
 
   /**
    * @param {Session} session @param {string} id @param {string} resource @param {string | undefined} scope
    * @param {LeaderLoop | null} loop @param {string | undefined} python @param {Record<string, unknown>} policy
+   * @param {Promise<unknown>} [earlier] a candidacy of this tab for the same resource that has yet to end
    */
-  constructor(session, id, resource, scope, loop, python, policy) {
+  constructor(session, id, resource, scope, loop, python, policy, earlier) {
     super();
     this.#session = session;
     this.#id = id;
@@ -118,7 +120,16 @@ export class Election extends Emitter {
     this.#python = python;
     this.#policy = policy;
     this.#limitMs = Math.min(session.settings.stallAfterMs, Number(policy.stallAfterMs ?? Infinity));
+    this.#held = earlier !== undefined;
+    void earlier?.then(() => {
+      this.#held = false;
+      this.open();
+    });
     this.open();
+  }
+
+  get stopping() {
+    return this.#stopping !== "";
   }
 
   get status() {
@@ -145,7 +156,7 @@ export class Election extends Emitter {
   stop(reason = "requested") {
     if (this.#stopping) return;
     this.#stopping = String(reason) || "requested";
-    if (this.#session.up) this.#session.post({ type: "stop", election: this.#id, reason: this.#stopping });
+    if (this.#session.up && !this.#held) this.#session.post({ type: "stop", election: this.#id, reason: this.#stopping });
     else this.finish(this.#stopping);
   }
 
@@ -153,7 +164,7 @@ export class Election extends Emitter {
 
   /** Tell the engine of this candidacy, at first and after every reconnection. */
   open() {
-    if (this.#stopping) return;
+    if (this.#stopping || this.#held) return;
     this.#session.post({
       type: "lead",
       election: this.#id,
@@ -266,7 +277,7 @@ export class Election extends Emitter {
     const check = async () => {
       ensure();
       try {
-        const result = await session.call("check", { election: this.#id, grant }, true);
+        const result = await session.call("check", { election: this.#id, grant }, { once: true });
         if (result === false) throw new TabhelmError("leadership-lost", "check");
       } catch (error) {
         if (!(error instanceof TabhelmError) || !["leadership-lost", "split-authority", "engine-lost", "not-joined"].includes(error.code)) throw error;

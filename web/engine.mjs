@@ -247,6 +247,7 @@ export class Engine {
       this.#tell(session, data);
       this.#unwatch(session);
       this.#watch(session);
+      this.#ping(session); // the page accepts no grant before it knows that we heard it
     } else this.#tell(session, data);
   }
 
@@ -259,6 +260,7 @@ export class Engine {
     session.stalled = false;
     this.desk.admit(session.id);
     this.#tell(session, { type: "answering" });
+    this.#ping(session);
     this.#awaitStall(session, session.stallAfterMs);
   }
 

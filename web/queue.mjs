@@ -81,9 +81,12 @@ export class Queue extends Emitter {
 
   // -------------------------------------------------------------------------------------------------------------------
 
-  /** @param {{id: string}[]} operations @returns {Promise<string[]>} */
+  /** @param {ReturnType<typeof operation>[]} operations @returns {Promise<string[]>} */
   async #enqueue(operations) {
-    await this.#call("enqueue", { operations });
+    // `fresh` ids need no look for an earlier operation of the same id; sent again, they are fresh no more.
+    const again = operations.map((each) => ({ ...each, fresh: false }));
+    const queue = this.#handle;
+    await this.#session.call("enqueue", { queue, operations }, { again: { queue, operations: again } });
     return operations.map(({ id }) => id);
   }
 
@@ -98,6 +101,7 @@ function operation({ payload, partition, id }, where) {
   return {
     id: id === undefined ? uuid7() : checkText(`${where}id`, id),
     payload: payloadText(payload),
+    fresh: id === undefined,
     partition: partition === undefined ? DEFAULT_PARTITION : checkText(`${where}partition`, partition),
   };
 }

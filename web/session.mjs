@@ -39,6 +39,11 @@ const RETRY_LIMIT_MS = 30_000;
  * @property {(data: any) => void} receive every message that is not about the connection itself
  */
 
+/**
+ * @typedef {{id: number, method: string, params: object, again: object, sent: boolean, once: boolean,
+ *   resolve: (value?: any) => void, reject: (error: Error) => void}} Call
+ */
+
 /** @typedef {{message: string, next: boolean, refused: boolean}} Loss `next`: do not ask the same engine again */
 
 /**
@@ -286,6 +291,7 @@ export class Session {
   #stay = new AbortController();
   #listening = new AbortController();
   #holdsTab = false;
+  /** @type {Map<number, Call>} */
   #calls = new Map();
   #lastCall = 0;
   #settleReady;
@@ -338,22 +344,32 @@ export class Session {
 
   /**
    * Ask the engine. An unanswered call is sent again, with the same id and contents, to the next engine.
-   * @param {string} method @param {object} params @param {boolean} [once] only this connection can answer it
+   * @param {string} method @param {object} params
+   * @param {{once?: boolean, again?: object}} [options] `once`: only this connection can answer it; `again`: what to say
+   *   instead of `params` when it is sent once more
    * @returns {Promise<any>}
    */
-  call(method, params, once = false) {
+  call(method, params, { once = false, again = params } = {}) {
     if (this.left) return Promise.reject(notJoined());
     if (once && !this.up) return Promise.reject(new TabhelmError("engine-lost", `no engine is connected to answer "${method}"`));
     const { promise, resolve, reject } = deferred();
-    const call = { type: "call", id: `c${++this.#lastCall}`, method, params };
-    this.#calls.set(call.id, { call, once, resolve, reject });
-    this.post(call);
+    const waiting = { id: ++this.#lastCall, method, params, again, sent: false, once, resolve, reject };
+    this.#calls.set(waiting.id, waiting);
+    this.#ask(waiting);
     return promise;
   }
 
   /** Send what is still unanswered, after the queues that it speaks of were opened again. */
   resend() {
-    for (const { call } of this.#calls.values()) this.post(call);
+    for (const waiting of this.#calls.values()) this.#ask(waiting);
+  }
+
+  /** @param {Call} waiting */
+  #ask(waiting) {
+    if (!this.up) return;
+    const { id, method, params, again, sent } = waiting;
+    waiting.sent = true;
+    this.post({ type: "call", id, method, params: sent ? again : params });
   }
 
   /** @param {string} reason */

@@ -64,7 +64,7 @@ export interface Tab extends EventTarget {
   /**
    * Stand for leadership of a resource. While this tab leads, `loop` runs, once at a time; it must end when
    * `ctx.signal` aborts, and until it has settled this tab does not lead the resource again.
-   * @throws TypeError @throws TabhelmError `not-joined`
+   * @throws TypeError @throws TabhelmError `not-joined`, `already-standing` (one candidacy for each resource and scope)
    */
   lead(resource: string, loop: LeaderLoop | PythonLoop, policy?: LeadPolicy): Election;
   /**
@@ -123,7 +123,7 @@ export interface TabInfo {
   tabId: string;
   connectionId: string;
   generation: number;
-  lifecycle: "active" | "hidden" | "frozen" | "restored" | "closing" | "unknown";
+  lifecycle: "active" | "hidden" | "frozen" | "restored" | "closing" | "stalled" | "unknown";
   liveness: "alive" | "suspect" | "expired";
   visible: boolean;
   online: boolean;
@@ -136,15 +136,15 @@ export interface Leader {
   tabId: string;
   /** The tenure's fencing epoch; null where nothing is fenced. */
   epoch: number | null;
+  /** Unix time, by the leader's clock: for display. */
   sinceMs: number;
-  version: string;
   liveness: "alive" | "suspect" | "expired";
   [field: string]: unknown;
 }
 
 export interface Presence {
-  /** This tab's id. */
-  self: string;
+  /** This tab in the roster; null until the first word of it. */
+  self: TabInfo | null;
   tabs: TabInfo[];
   /** By resource, with its scope after a colon. */
   leaders: Record<string, Leader>;
@@ -174,6 +174,11 @@ export interface LeadPolicy {
   maxHoldMs?: number;
   /** Not below `join`'s `stallAfterMs`. */
   stallAfterMs?: number;
+  /** How long this page may take to accept a grant before it goes to another tab. */
+  enginePatienceMs?: number;
+  /** First and longest wait after a failure; it doubles between. */
+  backoffMs?: number;
+  maxBackoffMs?: number;
   /** URL of the receiver whose marks are raised before the loop starts. */
   fence?: string | URL;
 }
@@ -216,7 +221,7 @@ export interface FencingToken {
 export type ElectionStatus =
   | { state: "idle"; reason: string }
   | { state: "waiting"; standby: boolean; rank: number }
-  | { state: "leading"; epoch: number | null; since: number }
+  | { state: "leading"; epoch: number | null; since: number /* Unix time in ms, for display */ }
   | { state: "stepping-down"; reason: string }
   | { state: "backing-off"; reason: string; retryInMs: number }
   | { state: "stopped"; reason: string; error?: unknown };

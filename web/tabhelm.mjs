@@ -29,7 +29,7 @@ const JOIN_OPTIONS = [
   "app", "protocol", "version", "capabilities", "session", "stallAfterMs", "enginePatienceMs", "host", "engineUrl", "python",
   "testHooks", "signal",
 ]; // prettier-ignore
-const POLICY = ["scope", "requires", "prefers", "visible", "online", "graceMs", "maxHoldMs", "stallAfterMs", "fence"];
+const POLICY = ["scope", "requires", "prefers", "visible", "online", "graceMs", "maxHoldMs", "stallAfterMs", "fence", "enginePatienceMs", "backoffMs", "maxBackoffMs"];
 const QUEUE_OPTIONS = ["endpoint", "scope", "flush", "batch", "sendTimeoutMs"];
 const DIAGNOSE_PATIENCE_MS = 2_000;
 
@@ -97,7 +97,9 @@ function readPolicy(policy, stallAfterMs) {
   }
   if (given.online !== undefined) checkFlag("policy.online", given.online);
   if (given.graceMs !== undefined) checkNumber("policy.graceMs", given.graceMs, 0);
-  if (given.maxHoldMs !== undefined) checkNumber("policy.maxHoldMs", given.maxHoldMs, 1);
+  for (const name of ["maxHoldMs", "enginePatienceMs", "backoffMs", "maxBackoffMs"]) {
+    if (given[name] !== undefined) checkNumber(`policy.${name}`, given[name], 1);
+  }
   if (given.stallAfterMs !== undefined) {
     checkNumber("policy.stallAfterMs", given.stallAfterMs, stallAfterMs, `milliseconds (join's stallAfterMs, ${stallAfterMs}, sets how often the engine asks)`);
   }
@@ -122,9 +124,11 @@ class Tab extends Emitter {
   /** @type {Map<string, Queue>} */
   #queues = new Map();
   /** @type {import("./tabhelm.js").Presence} */
-  #presence = { self: "", tabs: [], leaders: {} };
+  #presence = { self: null, tabs: [], leaders: {} };
   /** @type {import("./tabhelm.js").HostState} */
   #hostState = { state: "connecting", reason: "join" };
+  /** @type {Map<string, unknown>} grants for loops of this tab that run in the engine: Python ones, a queue's flusher */
+  #offers = new Map();
   #made = 0;
 
   /** @param {import("./session.mjs").Settings} settings */
@@ -137,6 +141,7 @@ class Tab extends Emitter {
         this.#tellHost({ state: "connected", reason: "joined", engine });
       },
       down: (reason) => {
+        this.#offers.clear();
         for (const election of this.#elections.values()) election.down(reason, this.#session.up);
       },
       doubt: () => {
@@ -144,6 +149,7 @@ class Tab extends Emitter {
       },
       heard: () => {
         for (const election of this.#elections.values()) election.consider();
+        this.#consider();
       },
       trouble: (state, reason) => this.#tellHost({ state, reason }),
       receive: (data) => {
@@ -194,9 +200,14 @@ class Tab extends Emitter {
       }
     }
     const { scope, policy: read } = readPolicy(policy, this.#session.settings.stallAfterMs);
+    const key = scope === undefined ? resource : `${resource}:${scope}`;
+    const earlier = [...this.#elections.values()].findLast((each) => each.key === key);
+    if (earlier && !earlier.stopping) {
+      throw new TabhelmError("already-standing", `this tab already stands for "${key}": share that election, or stop() it first`);
+    }
     const id = `e${++this.#made}`;
     const loop = /** @type {import("./tabhelm.js").LeaderLoop | null} */ (typeof work === "function" ? work : null);
-    const election = new Election(this.#session, id, resource, scope, loop, /** @type {string | undefined} */ (python), read);
+    const election = new Election(this.#session, id, resource, scope, loop, /** @type {string | undefined} */ (python), read, earlier?.stopped);
     this.#elections.set(id, election);
     void election.stopped.then(() => this.#elections.delete(id));
     return election;
@@ -265,12 +276,19 @@ class Tab extends Emitter {
     return resource === key || resource === `${this.#session.settings.app}:${key}`;
   }
 
+  /** This page is alive and may lead, even if the loop is none of its own. */
+  #consider() {
+    if (!this.#session.able()) return;
+    for (const [election, grant] of this.#offers) this.#session.post({ type: "ack", election, grant });
+    this.#offers.clear();
+  }
+
   /** @param {string} method @param {object} params */
   #ask(method, params) {
     const silence = new Promise((resolve) => {
       setTimeout(() => resolve({ error: `no answer within ${DIAGNOSE_PATIENCE_MS} ms` }), DIAGNOSE_PATIENCE_MS);
     });
-    return Promise.race([this.#session.call(method, params, true).catch((error) => ({ error: message(error) })), silence]);
+    return Promise.race([this.#session.call(method, params, { once: true }).catch((error) => ({ error: message(error) })), silence]);
   }
 
   #joined() {
@@ -292,6 +310,13 @@ class Tab extends Emitter {
   #receive(data) {
     switch (data.type) {
       case "grant":
+        if (!this.#elections.has(data.election)) {
+          if (typeof data.election !== "string" || !data.election.startsWith("engine:")) return true;
+          this.#offers.set(data.election, data.grant);
+          this.#consider();
+          return true;
+        }
+      // falls through
       case "lead":
       case "revoke":
       case "status":
@@ -305,6 +330,10 @@ class Tab extends Emitter {
       }
       case "queue-stats": {
         const queue = this.#queues.get(data.queue);
+        if (queue && data.error) {
+          this.#emit("event", { type: "queue-failed", queue: queue.name, ...data.error });
+          return true;
+        }
         if (typeof data.stats !== "object" || data.stats === null) return false;
         if (!queue) return true;
         this.#emit("stats", data.stats, queue);
@@ -313,7 +342,7 @@ class Tab extends Emitter {
       }
       case "presence":
         if (!Array.isArray(data.tabs) || typeof data.leaders !== "object" || !data.leaders) return false;
-        this.#presence = { self: data.self ?? this.id, tabs: data.tabs, leaders: data.leaders };
+        this.#presence = { self: data.self ?? null, tabs: data.tabs, leaders: data.leaders };
         this.#emit("presence", this.#presence);
         return true;
       case "event":

@@ -83,6 +83,7 @@ class Session {
       (this.frozen = false), (this.heard = data.at), this.ping();
       for (const each of this.elections.values()) this.stand(each);
     } else if (data.type === "lead") this.elect(data);
+    else if (data.type === "ack" && data.election.startsWith("engine:")) calls.push(`${data.election} ${data.grant}`);
     else if (data.type === "ack" && election?.grant === data.grant) election.ack("acked");
     else if (data.type === "ended" && election?.grant === data.grant) election.end(data.error?.name ?? "ended");
     else if (data.type === "step-down") election?.end(data.reason);
@@ -91,11 +92,11 @@ class Session {
       election.end(data.reason);
       this.post({ type: "status", election: data.election, status: { state: "stopped", reason: data.reason } });
     } else if (data.type === "call") {
-      calls.push(data.id);
+      calls.push(`${data.method}:${data.params.operations?.[0].fresh ?? ""}`);
       if (data.params.operations?.some(({ payload }) => payload === '"never"')) return;
       const refused = data.params.operations?.some(({ payload }) => payload === '"refuse"');
       const error = refused ? { code: "quota-exceeded", message: "full" } : undefined;
-      this.post({ type: "answer", id: data.id, ...(error ? { error } : { result: { method: data.method, engine, incarnation, params: data.params } }) });
+      this.post({ type: "answer", id: data.id, ...(error ? { error } : { result: { method: data.method, engine, incarnation, params: data.params, calls } }) });
     }
   }
 }

@@ -237,7 +237,7 @@ function showPresence() {
     ...(leading.length ? leading : [[null, null]]).map(([resource, leader]) => {
       if (!resource) return element("li", "nobody yet", "muted");
       const line = element("li");
-      const since = Number.isFinite(leader.sinceMs) ? `, for ${age(leader.sinceMs)}` : "";
+      const since = Number.isFinite(leader.sinceMs) ? `, for ${age(Math.max(0, Date.now() - leader.sinceMs))}` : "";
       line.append(element("strong", who(leader.tabId)), element("span", `epoch ${leader.epoch ?? "–"}${since}`, "badge leads"));
       line.append(element("code", resource));
       return line;
