@@ -1,0 +1,92 @@
+"""Policies are checked when they are made; ranking is the same for every observer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tabhelm.election import LeadershipPolicy, ineligible, rank
+from tabhelm.errors import InvalidPolicy
+from tabhelm.presence import TabInfo
+
+TAB = TabInfo(
+    "t-1", "c-1", 1, "e", "active", True, True, "1", frozenset({"a"}), frozenset({"app:r"}), 0.0, "alive"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"grace": 5}, "'grace' is unknown"),
+        ({"graceMs": "5"}, "graceMs"),
+        ({"graceMs": -1}, "grace"),
+        ({"maxHoldMs": 0}, "max_hold"),
+        ({"visible": "maybe"}, "visible"),
+        ({"online": 1}, "online"),
+        ({"requires": "offline"}, "requires"),
+        ({"requires": [""]}, "requires"),
+        ({"fence": ""}, "fence"),
+        ({"stallAfterMs": 1000}, "engine_patience"),
+        ([], "an object is expected"),
+    ],
+)
+def test_bad_policies_name_the_key(value: object, named: str) -> None:
+    with pytest.raises(InvalidPolicy, match=named):
+        LeadershipPolicy.from_wire(value)
+
+
+def test_a_policy_from_a_page() -> None:
+    policy = LeadershipPolicy.from_wire(
+        {"requires": ["x"], "visible": "prefer", "online": True, "maxHoldMs": 60_000, "graceMs": 0, "fence": None}
+    )
+    assert policy == LeadershipPolicy(
+        requires=frozenset({"x"}), visible="prefer", online=True, max_hold=60.0, grace=0.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "reason"),
+    [
+        ({}, {}, None),
+        ({}, {"lifecycle": "hidden", "visible": False}, None),
+        ({}, {"lifecycle": "frozen"}, "frozen"),
+        ({}, {"lifecycle": "stalled"}, "stalled"),
+        ({}, {"lifecycle": "closing"}, "closing"),
+        ({}, {"liveness": "suspect"}, "suspect"),
+        ({"visible": "require"}, {"visible": False}, "hidden"),
+        ({"online": True}, {"online": False}, "offline"),
+        ({"requires": frozenset({"b"})}, {}, "capability-missing"),
+        ({"requires": frozenset({"a"})}, {}, None),
+    ],
+)
+def test_eligibility_says_why_not(policy: dict[str, object], change: dict[str, object], reason: str | None) -> None:
+    assert ineligible(LeadershipPolicy(**policy), replace(TAB, **change)) == reason  # type: ignore[arg-type]
+
+
+tabs = st.lists(
+    st.builds(
+        replace,
+        st.just(TAB),
+        tab_id=st.sampled_from([f"t-{n}" for n in range(9)]),
+        lifecycle=st.sampled_from(["active", "hidden", "restored", "frozen", "unknown"]),
+        visible=st.booleans(),
+        age=st.floats(0, 1e5),
+        liveness=st.sampled_from(["alive", "suspect"]),
+    ),
+    unique_by=lambda tab: tab.tab_id,
+)
+
+
+@given(tabs, st.randoms())
+def test_ranking_does_not_depend_on_the_observers_order(found: list[TabInfo], random: object) -> None:
+    policy = LeadershipPolicy(visible="prefer")
+    shuffled = list(found)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    ranked = rank(policy, "app:r", found)
+    assert ranked == rank(policy, "app:r", shuffled)
+    assert all(ineligible(policy, tab) is None for tab in ranked)
+    assert [tab.visible for tab in ranked] == sorted((tab.visible for tab in ranked), reverse=True)
+    assert rank(policy, "app:other", found) == []

@@ -1,0 +1,129 @@
+"""The roster judges by the observer's own clock, beacons are few, and a duplicated tab gets its own id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tabhelm.messages import Beacon, LeaderNote, TabNote, decode, encode
+from tabhelm.presence import Beaconer, Roster, claim_identity
+from tabhelm.presence.roster import TICK
+from tabhelm.simulated import World
+
+TAB = TabNote("t-1", "c-1", 1, "active", True, True, "1.0", (), ("app:r",), 2.0)
+
+
+def beacon(number: int = 1, *, sender: str = "other", pause: float = 15.0, tabs: tuple[TabNote, ...] = (TAB,)) -> Beacon:
+    return Beacon(sender, number, pause, tabs, (LeaderNote("app:r", "t-1", "c-1", "d", 4, 0.0),) if tabs else ())
+
+
+def ticked(roster: Roster, begin: float, end: float) -> None:
+    now = begin
+    while now <= end:
+        roster.tick(now)
+        now += TICK
+
+
+def test_a_silent_engine_becomes_suspect_expired_and_forgotten_by_its_own_word() -> None:
+    roster = Roster("me")
+    assert roster.heard(beacon(), 100.0)
+    seen = {}
+    for late in (29, 31, 59, 61):
+        ticked(roster, 100.0, 100.0 + late)
+        seen[late] = [tab.liveness for tab in roster.tabs(100.0 + late)]
+    assert seen == {29: ["alive"], 31: ["suspect"], 59: ["suspect"], 61: ["expired"]}
+    assert roster.leader("app:r", 159.0) is not None
+    assert roster.leader("app:r", 161.0) is None
+    ticked(roster, 161.0, 170.0)
+    assert roster.tabs(170.0) == []
+
+
+def test_the_time_in_which_we_stood_still_is_forgiven() -> None:
+    roster = Roster("me")
+    roster.heard(beacon(), 100.0)
+    ticked(roster, 100.0, 110.0)
+    roster.tick(5000.0)  # frozen for more than an hour
+    assert [tab.liveness for tab in roster.tabs(5000.0)] == ["alive"]
+
+
+def test_old_beacons_and_our_own_are_dropped() -> None:
+    roster = Roster("me")
+    roster.heard(beacon(5), 1.0)
+    assert not roster.heard(beacon(4, tabs=()), 2.0)
+    assert not roster.heard(beacon(9, sender="me"), 2.0)
+    assert [tab.tab_id for tab in roster.tabs(2.0)] == ["t-1"]
+    roster.heard(beacon(6, tabs=()), 3.0)
+    assert roster.tabs(3.0) == []
+
+
+def test_growing_older_is_no_news_but_a_change_is() -> None:
+    with World(1) as world:
+        a, b = world.agent("a"), world.agent("b")
+        ports, other = world.ports(a), world.ports(b)
+        heard: list[Beacon] = []
+
+        def listen() -> None:
+            other.channels.open("c").subscribe(lambda data: heard.append(decode(data)))  # type: ignore[arg-type]
+
+        async def main() -> None:
+            b.call(listen)
+            roster = Roster("e")
+
+            def begin() -> None:
+                Beaconer(roster, ports.channels.open("c"), ports.clock, ports.entropy)
+                for number in range(20):
+                    note = replace(TAB, tab=f"t-{number}", connection=f"c-{number}")
+                    roster.put_own(note, ports.clock.monotonic())
+
+            a.call(begin)
+            await world.sleep(1.0)
+            assert len(heard) == 1 and len(heard[0].tabs) == 20  # twenty at once are one message
+            await world.sleep(60.0)
+            assert 4 <= len(heard) <= 6  # then a beat every 15 s
+            a.call(lambda: roster.set_leading(LeaderNote("app:r", "t-1", "c-1", "d", 1, 0.0), ports.clock.monotonic()))
+            await world.sleep(1.0)
+            assert heard[-1].leaders[0].epoch == 1 and heard[-1].next == 5.0
+
+        world.run(main())
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.value: tuple[str, int] | None = None
+
+    def read(self) -> tuple[str, int] | None:
+        return self.value
+
+    def write(self, tab_id: str, generation: int) -> None:
+        self.value = (tab_id, generation)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_reload_keeps_the_id_and_a_duplicate_draws_its_own(seed: int) -> None:
+    with World(seed) as world:
+
+        async def join(name: str, memory: Memory) -> tuple[str, int]:
+            agent = world.agent(name)
+            ports = world.ports(agent)
+            claim = claim_identity("app", 1, memory, ports.locks, ports.clock, ports.entropy)
+            identity, lock = await agent.start(claim)
+            assert lock.held
+            return identity.tab_id, identity.generation
+
+        async def main() -> None:
+            memory = Memory()
+            first = await join("first", memory)
+            copied = Memory()
+            copied.value = memory.value
+            duplicate = await join("duplicate", copied)
+            assert duplicate[0] != first[0] and duplicate[1] == 1
+            assert copied.value == duplicate
+            world.agents["first"].die()
+            assert await join("reloaded", memory) == (first[0], first[1] + 1)
+
+        world.run(main())
+
+
+def test_messages_that_are_encoded_are_decoded() -> None:
+    assert decode(encode(beacon())) == beacon()
