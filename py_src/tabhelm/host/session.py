@@ -137,8 +137,7 @@ class Session:
             status = {"state": "stopped", "reason": code, "error": {"code": code, "message": str(error)}}
             self._post({"type": "status", "election": handle, "status": status})
             return
-        if python is None:
-            self._loops[election.resource.token_resource] = loop
+        self._loops[election.resource.token_resource] = loop
         self._elections[handle] = election
         election.subscribe(lambda state: self._status(handle, election))
         self._status(handle, election)
