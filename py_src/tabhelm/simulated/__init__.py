@@ -12,19 +12,32 @@ from tabhelm.simulated.loop import (
     SimulationStalled,
     SimulationTimeout,
 )
+from tabhelm.simulated.page import SimulatedBrowser, SimulatedPage
+from tabhelm.simulated.pagelink import Settings
+from tabhelm.simulated.pagework import PageContext, PageElection, PageQueue
+from tabhelm.simulated.receiver import Effect, SimulatedReceiver, StrictGuard
 from tabhelm.simulated.world import Process, SimulatedAgent, World
 
 __all__ = [
     "Agent",
+    "Effect",
     "Faults",
     "HttpRequest",
     "NextAnswer",
+    "PageContext",
+    "PageElection",
+    "PageQueue",
     "Process",
+    "Settings",
     "SimulatedAgent",
+    "SimulatedBrowser",
     "SimulatedLoop",
+    "SimulatedPage",
+    "SimulatedReceiver",
     "SimulationError",
     "SimulationLivelock",
     "SimulationStalled",
     "SimulationTimeout",
+    "StrictGuard",
     "World",
 ]

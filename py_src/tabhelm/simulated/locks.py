@@ -200,7 +200,8 @@ class SimulatedLocks:
         self._admitted.add(owner)
 
     def drop(self, owner: str) -> None:
-        self._admitted.discard(owner)
+        if owner:
+            self._admitted.discard(owner)
         for request in [each for each in self._requests if each.owner == owner]:
             self.let_go(request, "dropped")
 

@@ -1,0 +1,458 @@
+"""A model of the page client's session and link (``web/session.mjs``): identity, lifeline, connection, doubt, lifecycle.
+
+Times on the wire are milliseconds of the page's own clock, as in the real client; everything else is seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tabhelm.errors import EngineLost, LockWithdrawn, NotJoined, TabhelmError
+from tabhelm.names import lifeline_lock, tab_lock
+from tabhelm.ports import Ports
+from tabhelm.simulated.loop import fail, settle
+from tabhelm.simulated.messageport import MessagePort
+from tabhelm.simulated.world import SimulatedAgent
+
+TAB_LOCK_PATIENCE = 0.3
+ENGINES = 4
+BOOT_SILENCE = 30.0
+BOOT_LIMIT = 90.0
+RETRY_LIMIT = 30.0
+NEVER = float("-inf")
+
+
+@dataclass
+class Settings:
+    """What ``join`` takes, in seconds."""
+
+    app: str = "app"
+    protocol: int = 1
+    version: str = "1"
+    build: str = "build"
+    capabilities: list[str] = field(default_factory=list)
+    user_session: str | None = None
+    stall_after: float = 10.0
+    engine_patience: float = 2.0
+
+
+class Handlers(Protocol):
+    """What the tab does when its session changes. All are called synchronously."""
+
+    def on_up(self) -> None: ...
+
+    def on_down(self, reason: str) -> None: ...
+
+    def on_doubt(self) -> None: ...
+
+    def on_heard(self) -> None: ...
+
+    def receive(self, data: dict[str, Any]) -> None: ...
+
+    def connect(self, name: str) -> MessagePort: ...
+
+
+class Link:
+    """One connection to one engine."""
+
+    def __init__(self, session: Session, incarnation: int, connection_id: str) -> None:
+        self.session = session
+        self.incarnation = incarnation
+        self.connection_id = connection_id
+        self.heard = NEVER
+        self.phase = "opening"
+        self._floor = 0.0
+        self._quiet = 0.0
+        self._booting = 0.0
+        self._port: MessagePort | None = None
+        self._owner = f"link:{connection_id}"
+        session.ports.locks.admit(self._owner)
+
+    @property
+    def worker_name(self) -> str:
+        settings = self.session.settings
+        suffix = f"#{self.incarnation}" if self.incarnation > 1 else ""
+        return f"tabhelm:{settings.app}:v{settings.protocol}:{settings.build}{suffix}"
+
+    async def open(self) -> None:
+        """Hold the lifeline, then say hello: an engine must never know of a page whose death it could not see."""
+        session, settings = self.session, self.session.settings
+        lifeline = lifeline_lock(settings.app, settings.protocol, session.tab_id, self.connection_id)
+        try:
+            await session.ports.locks.acquire(lifeline, owner=self._owner)
+        except LockWithdrawn:
+            return
+        if self.phase == "closed":
+            return
+        self._port = session.handlers.connect(self.worker_name)
+        self.phase = "greeting"
+        self._port.listen(self._receive)
+        self._floor = session.now_ms()
+        self.post(
+            {
+                "type": "hello",
+                "wire": 1,
+                "session": self.connection_id,
+                "tab": session.tab_id,
+                "generation": session.generation,
+                "lifeline": lifeline,
+                "app": settings.app,
+                "protocol": settings.protocol,
+                "version": settings.version,
+                "capabilities": settings.capabilities,
+                "userSession": settings.user_session,
+                **session.state(),
+                "stallAfterMs": settings.stall_after * 1000,
+                "at": self._floor,
+                "wheels": [],
+                "testHooks": True,
+            }
+        )
+        self._arm()
+
+    def post(self, data: dict[str, Any]) -> None:
+        if self.phase != "closed" and self._port is not None:
+            self._port.post(data)
+
+    def resumed(self) -> float:
+        """After a freeze only an echo of this moment counts."""
+        self.heard = NEVER
+        self._floor = self.session.now_ms()
+        return self._floor
+
+    def close(self) -> None:
+        self.phase = "closed"
+        self.session.ports.locks.drop(self._owner)
+        if self._port is not None:
+            self._port.close()
+
+    def _arm(self) -> None:
+        settings = self.session.settings
+        step = min(settings.engine_patience, settings.stall_after) / 4
+
+        def tick() -> None:
+            if self.phase != "closed":
+                self._arm()
+                self._tick(step)
+
+        self.session.ports.clock.call_later(step, tick)
+
+    def _tick(self, step: float) -> None:
+        if self.session.frozen:
+            return
+        self._quiet += step
+        settings = self.session.settings
+        if self.phase == "greeting":
+            if self._quiet >= settings.engine_patience:
+                self._fail("gave no welcome", forward=True)
+        elif self.phase == "booting":
+            self._booting += step
+            if self._quiet > max(BOOT_SILENCE, settings.stall_after) or self._booting > BOOT_LIMIT:
+                self._fail("did not finish booting Python", forward=True)
+        elif self._quiet > settings.stall_after:
+            self._fail("said nothing", forward=True)
+        else:
+            self.session.tick()
+
+    def _receive(self, data: dict[str, Any]) -> None:
+        if self.phase == "closed":
+            return
+        self._quiet = 0.0
+        kind = data.get("type")
+        if kind == "welcome" and self.phase == "greeting":
+            self.phase = "booting"
+            self._hear(data["heard"])
+            self.session.agent.start(self._watch(data["engineLock"]))
+        elif kind == "ping":
+            self.post({"type": "pong", "n": data["n"], "at": self.session.now_ms()})
+            self._hear(data["heard"])
+        elif kind == "joined" and self.phase == "booting":
+            self.phase = "joined"
+            self.session.joined(self)
+        elif kind == "refused":
+            self._fail("refused this page", refused=True)
+        elif kind == "failed":
+            self._fail(f"failed: {data['error']['message']}", forward=True)
+        elif kind not in ("welcome", "joined"):
+            self.session.receive(data)
+
+    def _hear(self, heard: float) -> None:
+        if heard >= self._floor:
+            self.heard = max(self.heard, heard)
+            self.session.heard()
+
+    async def _watch(self, name: str) -> None:
+        """The engine holds its lock while it lives: being granted it, shared, means that it died."""
+        try:
+            await self.session.ports.locks.acquire(name, owner=self._owner, mode="shared")
+        except LockWithdrawn:
+            return
+        self._fail("died")
+
+    def _fail(self, reason: str, *, forward: bool = False, refused: bool = False) -> None:
+        if self.phase == "closed":
+            return
+        if forward:
+            self.post({"type": "bye", "reason": "engine-abandoned"})
+        self.close()
+        self.session.lost(self, reason, forward, refused)
+
+
+class Session:
+    """Survives links: the tab's identity, its unanswered calls, its lifecycle."""
+
+    def __init__(
+        self, agent: SimulatedAgent, ports: Ports, settings: Settings, storage: dict[str, Any], handlers: Handlers
+    ) -> None:
+        self.agent = agent
+        self.ports = ports
+        self.settings = settings
+        self.handlers = handlers
+        self.tab_id = ""
+        self.generation = 0
+        self.frozen = False
+        self.left = False
+        self.visible = True
+        self.up_once = False
+        self.ready: asyncio.Future[None] = agent.loop.create_future()
+        self._storage = storage
+        self._incarnation = 1
+        self._retries = 0
+        self._tried = 0
+        self._link: Link | None = None
+        self._stays = 0
+        self._gone = False
+        self._holds_tab = False
+        self._calls: dict[int, tuple[dict[str, Any], bool, asyncio.Future[Any]]] = {}
+        self._last_call = 0
+
+    @property
+    def up(self) -> bool:
+        return self._link is not None and self._link.phase == "joined"
+
+    @property
+    def connection_id(self) -> str:
+        return self._link.connection_id if self._link else ""
+
+    @property
+    def worker_incarnation(self) -> int:
+        """Which of the engines of this build the page is at: 1, or more after engines that did not answer."""
+        return self._link.incarnation if self._link else 0
+
+    def now_ms(self) -> float:
+        return self.ports.clock.monotonic() * 1000
+
+    def state(self) -> dict[str, Any]:
+        lifecycle = "frozen" if self.frozen else "active" if self.visible else "hidden"
+        return {"lifecycle": lifecycle, "visible": self.visible, "online": self.agent.online}
+
+    def doubts(self, limit: float) -> bool:
+        """Whether the page has to doubt that its engine still counts on it."""
+        margin = max(250.0, limit * 100)
+        return self._link is None or self.now_ms() > self._link.heard + limit * 1000 - margin
+
+    def able(self) -> bool:
+        """Whether this page may begin to lead now."""
+        return self.up and not self.frozen and not self.doubts(self.settings.stall_after)
+
+    def post(self, data: dict[str, Any]) -> None:
+        if self.up and self._link is not None:
+            self._link.post(data)
+
+    def tell_state(self) -> None:
+        self.post({"type": "state", **self.state()})
+
+    async def call(self, method: str, params: dict[str, Any], *, once: bool = False) -> Any:
+        """Ask the engine; an unanswered call goes again, unchanged, to the next one (unless ``once``)."""
+        if self.left:
+            raise NotJoined("this tab has left")
+        if once and not self.up:
+            raise EngineLost("no engine is connected")
+        self._last_call += 1
+        number, future = self._last_call, self.agent.loop.create_future()
+        message = {"type": "call", "id": number, "method": method, "params": params}
+        self._calls[number] = (message, once, future)
+        self.post(message)
+        return await future
+
+    def start(self) -> None:
+        """Begin to join."""
+        self._stays += 1
+        self.ports.locks.admit(f"stay:{self._stays}")
+        self._gone = False
+        self.agent.start(self._connect(self._stays))
+
+    def leave(self, reason: str) -> None:
+        if not self.left:
+            self.left = True
+            self.depart(reason)
+            self._reject(NotJoined("this tab has left"), everything=True)
+            fail(self.ready, NotJoined("this tab has left"))
+
+    # ---- called by the link -----------------------------------------------------------------------------------------
+
+    def receive(self, data: dict[str, Any]) -> None:
+        if data.get("type") != "answer":
+            self.handlers.receive(data)
+            return
+        waiting = self._calls.pop(data["id"], None)
+        if waiting is None:
+            return
+        error = data.get("error")
+        if error:
+            fail(waiting[2], _wire_error(error))
+        else:
+            settle(waiting[2], data.get("result"))
+
+    def heard(self) -> None:
+        if self.up:
+            self.handlers.on_heard()
+
+    def tick(self) -> None:
+        if self.doubts(self.settings.stall_after):
+            self.handlers.on_doubt()
+
+    def joined(self, link: Link) -> None:
+        self._retries = self._tried = 0
+        self.up_once = True
+        link.post({"type": "state", **self.state()})
+        self.handlers.on_up()
+        for message, _, _ in self._calls.values():
+            link.post(message)
+        settle(self.ready, None)
+
+    def lost(self, link: Link, reason: str, forward: bool, refused: bool) -> None:
+        was_up, self.up_once = self.up_once, False
+        self._drop(reason)
+        if forward:
+            self._incarnation += 1
+        if refused:
+            self._give_up(f"refused: {reason}", again=False)
+        elif was_up:
+            self.agent.start(self._connect(self._stays))
+        else:
+            self._tried += 1
+            if self._tried < ENGINES:
+                self._attempt()
+            else:
+                self._tried = 0
+                self._incarnation = 1
+                self._give_up(f"no engine answered: the last one {reason}", again=True)
+
+    # ---- connecting -------------------------------------------------------------------------------------------------
+
+    async def _connect(self, stay: int) -> None:
+        if await self._identify(stay):
+            self._attempt()
+
+    def _attempt(self) -> None:
+        self._link = Link(self, self._incarnation, self.ports.entropy.token_bytes(8).hex())
+        self.agent.start(self._link.open())
+
+    def _give_up(self, reason: str, *, again: bool) -> None:
+        fail(self.ready, EngineLost(reason))
+        self._reject(EngineLost(reason), everything=True)
+        stay = self._stays
+        if again and not self._gone:
+            pause = min(RETRY_LIMIT, float(2**self._retries))
+            self._retries += 1
+
+            def retry() -> None:
+                if not self._gone and self._stays == stay:
+                    self.agent.start(self._connect(stay))
+
+            self.ports.clock.call_later(pause, retry)
+
+    def _drop(self, reason: str) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link = None
+        self.handlers.on_down(reason)
+        self._reject(EngineLost(f"the engine {reason}"), everything=False)
+
+    def _reject(self, error: TabhelmError, *, everything: bool) -> None:
+        for number, (_, once, future) in list(self._calls.items()):
+            if everything or once:
+                del self._calls[number]
+                fail(future, error)
+
+    async def _identify(self, stay: int) -> bool:
+        """Who is this tab? A duplicated tab has a copy of the stored id, but cannot get the lock that goes with it."""
+        stored = self._storage.get("tab")
+        owner = f"stay:{stay}"
+        if not self._holds_tab:
+            candidate = self.tab_id or (stored["id"] if stored else "")
+            mine = bool(candidate) and await self._hold_tab(candidate, owner, TAB_LOCK_PATIENCE)
+            if self._stays != stay or self._gone:
+                return False
+            if mine:
+                self.tab_id = candidate
+            else:
+                self.tab_id = self.ports.entropy.token_bytes(8).hex()
+                self.generation = 0
+                if not await self._hold_tab(self.tab_id, owner, None) or self._stays != stay or self._gone:
+                    return False
+            self._holds_tab = True
+        known = stored["generation"] if stored and stored["id"] == self.tab_id else 0
+        self.generation = 1 + max(self.generation, known)
+        self._storage["tab"] = {"id": self.tab_id, "generation": self.generation}
+        return True
+
+    async def _hold_tab(self, tab_id: str, owner: str, patience: float | None) -> bool:
+        name = tab_lock(self.settings.app, self.settings.protocol, tab_id)
+        request = asyncio.ensure_future(self.ports.locks.acquire(name, owner=owner))
+        timer = None if patience is None else self.ports.clock.call_later(patience, request.cancel)  # type: ignore[arg-type]
+        try:
+            await request
+        except (LockWithdrawn, asyncio.CancelledError):
+            return False
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return True
+
+    # ---- lifecycle --------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        if not self.frozen:
+            self.frozen = True
+            self.handlers.on_down("freeze")
+            if self._link is not None:
+                self._link.post({"type": "freeze"})
+
+    def resume(self) -> None:
+        if self.frozen:
+            self.frozen = False
+            if self._link is not None:
+                self._link.post({"type": "resume", "at": self._link.resumed(), **self.state()})
+
+    def depart(self, reason: str) -> None:
+        """Leave without a trace: a cached page that holds a lock, or waits for one, starves the others."""
+        self.handlers.on_down(reason)
+        if self._link is not None:
+            self._link.post({"type": "bye", "reason": reason})
+        self._gone = True
+        self.up_once = False
+        self.ports.locks.drop(f"stay:{self._stays}")
+        self._holds_tab = False
+        self._drop(reason)
+
+    def come_back(self) -> None:
+        """Restored from the back/forward cache: join again."""
+        if self._gone and not self.left:
+            self.frozen = False
+            self.start()
+
+
+def _wire_error(error: dict[str, Any]) -> TabhelmError:
+    """The error of the tree with this code (its message as sent)."""
+    kinds: list[type[TabhelmError]] = [TabhelmError]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+        if kind.code == error.get("code"):
+            made = kind.__new__(kind)
+            Exception.__init__(made, str(error.get("message")))
+            return made
+    return TabhelmError(f"{error.get('code')}: {error.get('message')}")

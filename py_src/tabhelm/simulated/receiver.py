@@ -1,0 +1,176 @@
+"""A fenced receiver in memory: the HTTP contract, atomic, with a log of accepted effects for history checkers.
+
+It reads the header and judges tokens by its own few lines, independent of ``tabhelm.fencing``: what both agree on is
+worth more. ``guard`` may be replaced, for instance by one with a fault, to see whether a test notices.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from tabhelm.errors import MalformedToken
+from tabhelm.fencing.token import FencingToken, HighWater
+from tabhelm.ports.http import HttpAnswer
+from tabhelm.simulated.http import HttpRequest
+from tabhelm.simulated.world import World
+
+Verdict = Literal["committed", "rejected", "retry"]
+_STRING = r'"((?:[^"\\]|\\["\\])*)"'
+_HEADER = re.compile(rf"{_STRING};domain={_STRING};epoch=(\d+);stream={_STRING};seq=(\d+);owner={_STRING}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One operation that took effect, in the order of ``SimulatedReceiver.accepted``."""
+
+    op_id: str
+    partition: str
+    payload: Any
+    token: FencingToken
+    subject: str
+    at: float
+    """Virtual time."""
+
+
+class Guard(Protocol):
+    def judge(self, subject: str, token: FencingToken) -> HighWater | None:
+        """Raise the marks and return ``None``, or refuse and return the mark that the token does not exceed."""
+
+
+class StrictGuard:
+    """Epoch and owner for each (subject, domain, resource); ``seq`` for each stream of the newest epoch."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str, str], tuple[int, str]] = {}
+        self._streams: dict[tuple[str, str, str], dict[str, int]] = {}
+
+    def judge(self, subject: str, token: FencingToken) -> HighWater | None:
+        key = (subject, token.domain, token.resource)
+        epoch, owner = self._owners.get(key, (0, ""))
+        streams = self._streams.setdefault(key, {})
+        seq = streams.get(token.stream, 0)
+        if token.epoch < epoch or (token.epoch == epoch and (token.owner_id != owner or token.seq <= seq)):
+            return HighWater(epoch, seq, owner)
+        if token.epoch > epoch:
+            streams.clear()
+        self._owners[key] = (token.epoch, token.owner_id)
+        streams[token.stream] = token.seq
+        return None
+
+
+class SimulatedReceiver:
+    """Answers one URL prefix. ``apply`` decides on an operation's effect; ``subject`` names who a request's sender is."""
+
+    def __init__(
+        self,
+        world: World,
+        prefix: str,
+        *,
+        guard: Guard | None = None,
+        apply: Callable[[dict[str, Any]], Verdict] = lambda operation: "committed",
+        subject: Callable[[HttpRequest], str] = lambda request: "user",
+    ) -> None:
+        self.guard = guard or StrictGuard()
+        self.accepted: list[Effect] = []
+        self.tokens: list[FencingToken] = []
+        """Every token that was not refused, barriers included."""
+        self.refused: list[FencingToken] = []
+        self.on_judged: Callable[[FencingToken, bool], None] | None = None
+        """Called with each token and whether it was accepted."""
+        self._world = world
+        self._apply = apply
+        self._subject = subject
+        self._known: dict[tuple[str, str], str] = {}
+        world.network.route(prefix, self.handle)
+
+    async def handle(self, request: HttpRequest) -> HttpAnswer:
+        """Fence check, duplicate check and effects happen in one step: nothing else runs in between."""
+        try:
+            token = parse_token(request.headers.get("fencing-token"))
+            operations, single = _operations(request)
+        except (ValueError, KeyError, TypeError) as error:
+            return _problem(400, "urn:tabhelm:malformed", {"detail": str(error)})
+        subject = self._subject(request)
+        mark = self.guard.judge(subject, token)
+        (self.tokens if mark is None else self.refused).append(token)
+        if self.on_judged is not None:
+            self.on_judged(token, mark is None)
+        if mark is not None:
+            self._world.note("receiver", f"refused {token.resource} {token.epoch}.{token.seq} of {token.owner_id}")
+            high_water = {"epoch": mark.epoch, "seq": mark.seq, "owner": mark.owner_id}
+            return _problem(409, "urn:tabhelm:stale-token", {"high_water": high_water})
+        self._world.note("receiver", f"took {token.resource} {token.epoch}.{token.seq} of {token.owner_id}")
+        results = self._perform(subject, token, operations)
+        if single and results[0].get("detail") == "urn:tabhelm:key-reused":
+            return _problem(422, "urn:tabhelm:key-reused", {})
+        headers = {"content-type": "application/json", "tabhelm-retention": str(30 * 86_400)}
+        return HttpAnswer(200, headers, json.dumps({"results": results}))
+
+    def _perform(self, subject: str, token: FencingToken, operations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        stopped: set[str] = set()
+        results: list[dict[str, Any]] = []
+        for operation in operations:
+            result = {"op_id": operation["op_id"], "status": "skipped"}
+            if operation["partition"] not in stopped:
+                result |= self._one(subject, token, operation)
+                if result["status"] not in ("committed", "duplicate"):
+                    stopped.add(operation["partition"])
+            results.append(result)
+        return results
+
+    def _one(self, subject: str, token: FencingToken, operation: dict[str, Any]) -> dict[str, str]:
+        key = (subject, operation["op_id"])
+        payload = json.dumps(operation["payload"], sort_keys=True)
+        if key in self._known:
+            if self._known[key] != payload:
+                return {"status": "rejected", "detail": "urn:tabhelm:key-reused"}
+            return {"status": "duplicate"}
+        verdict = self._apply(operation)
+        if verdict == "committed":
+            self._known[key] = payload
+            effect = Effect(
+                operation["op_id"],
+                operation["partition"],
+                operation["payload"],
+                token,
+                subject,
+                self._world.loop.time(),
+            )
+            self.accepted.append(effect)
+        return {"status": verdict}
+
+
+def parse_token(header: str | None) -> FencingToken:
+    """Read a ``Fencing-Token`` header in the canonical order of its parameters.
+
+    Raises:
+        MalformedToken: it is missing or not of that form.
+    """
+    match = _HEADER.match(header or "")
+    if match is None:
+        raise MalformedToken(f"Fencing-Token {header!r} cannot be read")
+    resource, domain, epoch, stream, seq, owner = match.groups()
+    texts = [re.sub(r"\\(.)", r"\1", text) for text in (domain, resource, stream, owner)]
+    return FencingToken(texts[0], texts[1], int(epoch), texts[2], int(seq), texts[3])
+
+
+def _operations(request: HttpRequest) -> tuple[list[dict[str, Any]], bool]:
+    body = json.loads(request.body or "{}")
+    identifier = request.headers.get("idempotency-key")
+    if identifier is not None:
+        return [{"op_id": json.loads(identifier), "partition": "default", "payload": body}], True
+    operations = body["operations"]
+    for operation in operations:
+        if not isinstance(operation["op_id"], str) or not isinstance(operation["partition"], str):
+            raise ValueError("op_id and partition must be texts")
+        operation["payload"]  # must be there
+    return operations, False
+
+
+def _problem(status: int, kind: str, more: dict[str, Any]) -> HttpAnswer:
+    body = json.dumps({"type": kind, "title": kind, "status": status, **more})
+    return HttpAnswer(status, {"content-type": "application/problem+json"}, body)
