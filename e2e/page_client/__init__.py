@@ -1,0 +1,1 @@
+"""The page client alone, in real tabs, against a small engine without Python that misbehaves on command."""
