@@ -218,6 +218,8 @@ _DATABASE: list[Database] = []
 
 
 async def open_database(name: str, version: int = 1) -> str | None:
+    for former in _DATABASE:
+        former.close()
     database = PORTS.databases.database(name, Schema(version, SCHEMA.stores))
     database.subscribe(_EVENTS.append)
     _DATABASE[:] = [database]
@@ -234,8 +236,10 @@ async def database_events() -> list[str]:
 
 
 async def write_bytes(size: int) -> str:
+    payload = PORTS.entropy.token_bytes(size // 2).hex()  # what compresses well would hardly count
+
     async def body(tx: Transaction) -> None:
-        await tx.put("ops", {"id": "big", "payload": "x" * size})
+        await tx.put("ops", {"id": "big", "payload": payload})
 
     try:
         await _DATABASE[0].transaction(["ops"], "readwrite", body)
