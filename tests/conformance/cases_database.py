@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from cases_kit import cases, eventually, fresh, raised, spawn
@@ -193,10 +194,11 @@ async def many_requests_may_wait_together(here: Ports, there: Ports) -> None:
         gone = tx.delete("items", "a")
         left = tx.get_all("items")
         records = await left
-        return await written, await number, await gone, records
+        await gone
+        return await written, await number, records
 
     result = await database.transaction(["items"], "readwrite", body)
-    assert result == (["a", "b"], 2, None, [{"id": "b"}]), f"got {result}"
+    assert result == (["a", "b"], 2, [{"id": "b"}]), f"got {result}"
 
     async def forgetful(tx: Transaction) -> None:
         tx.put("items", {"id": "c"})
@@ -219,10 +221,8 @@ async def a_unique_index_aborts_everything(here: Ports, there: Ports) -> None:
         await tx.add_all("items", [{"id": "a"}])
 
     async def swallowed(tx: Transaction) -> str:
-        try:
+        with contextlib.suppress(KeyExists):
             await tx.add_all("items", [{"id": "a"}])
-        except KeyExists:
-            pass
         return "never mind"
 
     for body in (clash, clash_of_keys, swallowed):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tabhelm.ports import HeldLock, Ports
 
 T = TypeVar("T")
-CaseFunction = Callable[[Ports, Ports], Awaitable[None]]
+CaseFunction = Callable[[Ports, Ports], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Case:
 
 
 def cases(*functions: CaseFunction) -> list[Case]:
-    return [Case(function.__name__, function) for function in functions]  # type: ignore[attr-defined]
+    return [Case(function.__name__, function) for function in functions]
 
 
 def fresh(ports: Ports, kind: str) -> str:

@@ -39,7 +39,7 @@ def test_callbacks_of_one_agent_keep_their_order() -> None:
             seen: list[tuple[str, int]] = []
             for number in range(10):
                 for agent in agents:
-                    agent.post(lambda agent=agent, number=number: seen.append((agent.name, number)))  # type: ignore[misc]
+                    agent.post(seen.append, (agent.name, number))
             world.run(world.sleep(0.1))
             for agent in agents:
                 assert [number for name, number in seen if name == agent.name] == list(range(10))
@@ -125,35 +125,34 @@ def test_only_events_reach_a_frozen_agent_and_nothing_a_hung_one() -> None:
 
 def test_a_dead_agent_never_runs_again_and_says_nothing() -> None:
     ended: list[str] = []
+
+    async def body() -> None:
+        try:
+            await asyncio.sleep(1)
+            ended.append("body went on")
+        finally:
+            ended.append("finally")
+            await asyncio.sleep(0)
+
+    async def never_started() -> None:
+        ended.append("started")
+
+    async def main(world: World) -> None:
+        page = world.agent("page")
+        page.start(body())
+        await world.sleep(0.5)
+        page.start(never_started())
+        page.die()
+        await world.sleep(10)
+        gc.collect()
+        assert ended == [], "code of a dead agent ran"
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with World(1) as world:
-            page = world.agent("page")
-
-            async def body() -> None:
-                try:
-                    await asyncio.sleep(1)
-                    ended.append("body went on")
-                finally:
-                    ended.append("finally")
-                    await asyncio.sleep(0)
-
-            async def never_started() -> None:
-                ended.append("started")
-
-            async def main() -> None:
-                page.start(body())
-                await world.sleep(0.5)
-                page.start(never_started())
-                page.die()
-                await world.sleep(10)
-                gc.collect()
-                assert ended == [], "code of a dead agent ran"
-
-            world.run(main())
-        del page, main
+            world.run(main(world))
         gc.collect()
-    assert ended == ["finally"], "disposal closes the coroutine after the world's end only"
+    assert ended == ["finally"], "disposal closes the coroutine, after the world's end only"
 
 
 def test_waiting_for_ever_is_an_error() -> None:

@@ -168,69 +168,72 @@ def test_a_frozen_agent_hears_a_hung_one_hears_later_a_lossy_one_sometimes() -> 
 # ---- database -------------------------------------------------------------------------------------------------------
 
 
+def left_after_death(seed: int) -> int:
+    with World(seed) as world:
+        (a, first), (b, second) = tab(world, "a"), tab(world, "b")
+        database, reader = (ports.databases.database("d", SCHEMA) for ports in (first, second))
+
+        async def main() -> int:
+            await b.start(put(reader, 0))
+            acknowledged = a.start(put(database, 1, 2, 3))
+            await world.sleep(world.rng.uniform(0.0, 0.02))
+            done = acknowledged.done()
+            a.die()
+            found = await b.start(count(reader))
+            assert found == 4 or not done, "acknowledged and lost"
+            return found
+
+        return world.run(main())
+
+
 def test_death_in_a_transaction_leaves_all_or_nothing_and_both_happen() -> None:
-    outcomes = set()
-    for seed in range(60):
-        with World(seed) as world:
-            (a, first), (b, second) = tab(world, "a"), tab(world, "b")
-            database, reader = (ports.databases.database("d", SCHEMA) for ports in (first, second))
+    assert {left_after_death(seed) for seed in range(60)} == {1, 4}
 
-            async def main() -> int:
-                await b.start(put(reader, 0))
-                acknowledged = a.start(put(database, 1, 2, 3))
-                await world.sleep(world.rng.uniform(0.0, 0.02))
-                done = acknowledged.done()
-                a.die()
-                found = await b.start(count(reader))
-                assert found == 4 or not done, "acknowledged and lost"
-                return found
 
-            outcomes.add(world.run(main()))
-    assert outcomes == {1, 4}
+def left_after_death_before_complete(seed: int) -> int:
+    with World(seed, faults=Faults(database_delay=(0.0, 0.0), commit_delay=(1.0, 1.0))) as world:
+        (a, first), (b, second) = tab(world, "a"), tab(world, "b")
+        database, reader = (ports.databases.database("d", SCHEMA) for ports in (first, second))
+        success: list[str] = []
+
+        async def body(tx: Transaction) -> None:
+            await tx.put("s", {"id": 1})
+            success.append("request success")
+
+        async def main() -> int:
+            a.start(database.transaction(["s"], "readwrite", body))
+            await world.sleep(0.5)
+            assert success
+            a.die()
+            return await b.start(count(reader))
+
+        return world.run(main())
 
 
 def test_an_agent_may_die_between_request_success_and_complete() -> None:
-    outcomes = []
-    for seed in range(40):
-        faults = Faults(database_delay=(0.0, 0.0), commit_delay=(1.0, 1.0))
-        with World(seed, faults=faults) as world:
-            (a, first), (b, second) = tab(world, "a"), tab(world, "b")
-            database, reader = (ports.databases.database("d", SCHEMA) for ports in (first, second))
-            success: list[str] = []
+    survived = sum(left_after_death_before_complete(seed) for seed in range(40))
+    assert 5 < survived < 35, f"{survived} of 40 commits survived"
 
-            async def body(tx: Transaction) -> None:
-                await tx.put("s", {"id": 1})
-                success.append("request success")
 
-            async def main() -> int:
-                a.start(database.transaction(["s"], "readwrite", body))
-                await world.sleep(0.5)
-                assert success
-                a.die()
-                return await b.start(count(reader))
+def left_after_power_cut(seed: int) -> int:
+    with World(seed) as world:
+        a, ports = tab(world, "a")
+        database = ports.databases.database("d", SCHEMA)
 
-            outcomes.append(world.run(main()))
-    assert 5 < sum(outcomes) < 35, f"{sum(outcomes)} of 40 commits survived"
+        async def main() -> int:
+            await a.start(put(database, 1, durability="relaxed"))
+            await a.start(put(database, 2, durability="strict"))
+            await a.start(put(database, 3, durability="relaxed"))
+            await a.start(put(database, 4, durability="relaxed"))
+            world.power_cut()
+            after, again = tab(world, "after")
+            return await after.start(count(again.databases.database("d", SCHEMA)))
+
+        return world.run(main())
 
 
 def test_relaxed_commits_may_be_lost_in_a_power_cut_strict_ones_never() -> None:
-    left = set()
-    for seed in range(40):
-        with World(seed) as world:
-            a, ports = tab(world, "a")
-            database = ports.databases.database("d", SCHEMA)
-
-            async def main() -> int:
-                await a.start(put(database, 1, durability="relaxed"))
-                await a.start(put(database, 2, durability="strict"))
-                await a.start(put(database, 3, durability="relaxed"))
-                await a.start(put(database, 4, durability="relaxed"))
-                world.power_cut()
-                after, again = tab(world, "after")
-                return await after.start(count(again.databases.database("d", SCHEMA)))
-
-            left.add(world.run(main()))
-    assert left == {2, 3, 4}
+    assert {left_after_power_cut(seed) for seed in range(40)} == {2, 3, 4}
 
 
 def test_wiped_storage_closes_and_opens_empty() -> None:
@@ -412,21 +415,22 @@ def test_a_request_in_flight_is_delivered_though_its_sender_dies_or_freezes() ->
         world.run(main())
 
 
+def processed_after_cancelling(seed: int) -> int:
+    with World(seed, faults=Faults(http_delay=(1.0, 1.0))) as world:
+        server = Server(world)
+        a, ports = tab(world, "a")
+
+        async def main() -> None:
+            task = a.start(post(ports, "x"))
+            await world.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await world.sleep(5.0)
+
+        world.run(main())
+        return len(server.bodies)
+
+
 def test_a_cancelled_request_may_be_processed_or_not() -> None:
-    processed = 0
-    for seed in range(40):
-        with World(seed, faults=Faults(http_delay=(1.0, 1.0))) as world:
-            server = Server(world)
-            a, ports = tab(world, "a")
-
-            async def main() -> None:
-                task = a.start(post(ports, "x"))
-                await world.sleep(0.5)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                await world.sleep(5.0)
-
-            world.run(main())
-            processed += len(server.bodies)
-    assert 5 < processed < 35
+    assert 5 < sum(processed_after_cancelling(seed) for seed in range(40)) < 35

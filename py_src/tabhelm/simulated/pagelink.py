@@ -1,4 +1,4 @@
-"""A model of the page client's session and link (``web/session.mjs``): identity, lifeline, connection, doubt, lifecycle.
+"""A model of the page client's session and link (``web/session.mjs``): identity, lifeline, doubt and lifecycle.
 
 Times on the wire are milliseconds of the page's own clock, as in the real client; everything else is seconds.
 """

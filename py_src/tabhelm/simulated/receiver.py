@@ -63,7 +63,7 @@ class StrictGuard:
 
 
 class SimulatedReceiver:
-    """Answers one URL prefix. ``apply`` decides on an operation's effect; ``subject`` names who a request's sender is."""
+    """Answers one URL prefix. ``apply`` decides on an operation's effect; ``subject`` names who sends a request."""
 
     def __init__(
         self,

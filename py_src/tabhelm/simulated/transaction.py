@@ -311,8 +311,8 @@ class AgentTransaction:
 def _foreign(coroutine: Coroutine[Any, Any, Any], yielded: object) -> ForeignAwait:
     """Tell the body at the very place what it did wrong."""
     error = ForeignAwait(
-        f"the transaction body {getattr(coroutine, '__qualname__', '?')} awaited {type(yielded).__name__}, not a request"
-        " of its own transaction: the browser ends a transaction that waits for anything else"
+        f"the transaction body {getattr(coroutine, '__qualname__', '?')} awaited {type(yielded).__name__}, not a"
+        " request of its own transaction: the browser ends a transaction that waits for anything else"
     )
     with contextlib.suppress(BaseException):
         coroutine.throw(error)
