@@ -120,21 +120,27 @@ async def test_nothing_is_left_of_a_browser(chromium_path: str, site: str) -> No
     await wait_for(lambda: not any(map(process_running, pids)), 10, f"the processes {pids} to be gone")
 
 
-def test_a_browser_dies_with_a_program_that_forgets_it(chromium_path: str) -> None:
+@pytest.mark.parametrize("program_end", ["exit", "killed"])
+async def test_a_browser_dies_with_its_program(chromium_path: str, program_end: str) -> None:
     program = f"""
-import asyncio
+import asyncio, os, signal
 from tabhelm.testing.process import ChromiumProcess
-print(asyncio.run(ChromiumProcess.start({chromium_path!r})).pid)
+process = asyncio.run(ChromiumProcess.start({chromium_path!r}))
+print(process.pid, process.profile, flush=True)
+if {program_end == "killed"}:
+    os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        check=True,
         timeout=60,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert not process_running(int(done.stdout))
+    assert done.returncode == (-signal.SIGKILL if program_end == "killed" else 0), done.stderr
+    pid, profile = done.stdout.split()
+    await wait_for(lambda: not process_running(int(pid)), 10, f"Chromium {pid} to be gone")
+    await wait_for(lambda: not Path(profile).exists(), 10, f"its profile {profile} to be gone")
 
 
 async def test_two_browsers_are_two_worlds(launch_browser: LaunchBrowser, site: str) -> None:

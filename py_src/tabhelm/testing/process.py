@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import os
 import shutil
@@ -42,7 +41,8 @@ FLAGS = (
     "MediaRouter,Translate,GlobalMediaControls",
 )
 
-_live: set[ChromiumProcess] = set()
+# Its stdin ends when our process does, however that ends: then nobody else is left to kill the browser.
+_UNDERTAKER = 'read -r _; kill -s KILL -- "-$1"; sleep 1; rm -rf -- "$2"'
 
 
 def find_chromium() -> str:
@@ -62,7 +62,10 @@ def find_chromium() -> str:
 
 
 class ChromiumProcess:
-    """A running Chromium. ``end()`` kills its whole process group and deletes its profile."""
+    """A running Chromium. ``end()`` kills its whole process group and deletes its profile.
+
+    Both happen as well when the program that started it ends without ``end()``, be it by SIGKILL.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], profile: Path, log: IO[bytes], executable: str) -> None:
         self._process = process
@@ -72,7 +75,13 @@ class ChromiumProcess:
         self.executable = executable
         self.ws_url = ""
         """Address of the browser's DevTools WebSocket, known after ``start()``."""
-        _live.add(self)
+        self._undertaker = subprocess.Popen(
+            ["/bin/sh", "-c", _UNDERTAKER, "undertaker", str(process.pid), str(profile)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     @classmethod
     async def start(
@@ -143,9 +152,10 @@ class ChromiumProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.5)  # its connection breaks a moment before the kernel knows how it ended
         code = self._process.returncode
-        how = (
-            "is running" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        )
+        if code is None:
+            how = "is running"
+        else:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         return f"Chromium ({self.executable}, pid {self.pid}) {how}; {self.last_words()}"
 
     def last_words(self) -> str:
@@ -160,7 +170,9 @@ class ChromiumProcess:
 
     def end(self) -> None:
         """Kill the whole process group, stopped and hung renderers included, and delete the profile. Never fails."""
-        _live.discard(self)
+        # First the undertaker: it must not find this group's number given to somebody else.
+        self._undertaker.kill()
+        self._undertaker.communicate()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -171,12 +183,6 @@ class ChromiumProcess:
             if not self.profile.exists():
                 break
             time.sleep(0.02)
-
-
-@atexit.register
-def _end_all() -> None:
-    for process in list(_live):
-        process.end()
 
 
 def process_state(pid: int) -> str:
