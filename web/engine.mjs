@@ -11,8 +11,8 @@ const NAME = /^tabhelm:([A-Za-z0-9][A-Za-z0-9._-]*):v([1-9][0-9]*):([^#]+?)(?:#[
 const LEAST_STALL_MS = 100;
 /** A boot that neither succeeds nor fails (browsers do that on a truncated download) is given up after this long. */
 const BOOT_LIMIT_MS = 120_000;
-/** Unanswered pings are not piled up without end on a page that hangs. */
-const MOST_PINGS_AHEAD = 8;
+/** When so many pings are unanswered, only every so manieth is sent: a page that hangs for hours need not read them all. */
+const PINGS_AHEAD = 8;
 /** Messages that only this file makes: a page may not say them. */
 const OURS = new Set(["gone", "stalled", "answering"]);
 
@@ -26,6 +26,7 @@ class Session {
   ready = false; // its wheels are unpacked
   frozen = false;
   stalled = false;
+  ticks = 0; // times to ping
   n = 0; // the last ping
   answered = 0; // the last ping that was answered
   early = []; // texts for Python, until it is there and the wheels are
@@ -275,7 +276,8 @@ export class Engine {
   }
 
   #ping(session) {
-    if (session.n - session.answered >= MOST_PINGS_AHEAD) return;
+    session.ticks += 1;
+    if (session.n - session.answered >= PINGS_AHEAD && session.ticks % PINGS_AHEAD !== 0) return;
     session.n += 1;
     this.#post(session.link, { type: "ping", n: session.n, heard: session.heard });
   }

@@ -4,6 +4,7 @@ let drawn = 0;
 export class FakePage {
   messages = [];
   answers = true; // whether pings are answered
+  #readers = new Set();
   #release = null;
 
   constructor(port, { app = "regcase", protocol = 3, session } = {}) {
@@ -14,6 +15,7 @@ export class FakePage {
     this.lifeline = `${app}:v${protocol}:lifeline:t1:${this.session}`;
     port.onmessage = ({ data }) => {
       this.messages.push({ ...data, cameAt: performance.now() });
+      for (const read of [...this.#readers]) read();
       if (data.type === "ping" && this.answers) this.post({ type: "pong", n: data.n, at: performance.now() });
     };
   }
@@ -52,15 +54,24 @@ export class FakePage {
   }
 
   /** The first message of this type (from index `from` on) that passes `test`, once it is there. */
-  async until(type, test = () => true, { from = 0, ms = 10_000 } = {}) {
-    const deadline = performance.now() + ms;
-    for (;;) {
-      const found = this.messages.slice(from).find((message) => message.type === type && test(message));
-      if (found) return found;
-      if (performance.now() > deadline)
-        throw new Error(`no "${type}" within ${ms} ms; came: ${JSON.stringify(this.messages.slice(-8))}`);
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+  until(type, test = () => true, { from = 0, ms = 10_000 } = {}) {
+    return new Promise((resolve, reject) => {
+      const end = (settle, value) => {
+        clearTimeout(timer);
+        this.#readers.delete(read);
+        settle(value);
+      };
+      const read = () => {
+        const found = this.messages.slice(from).find((message) => message.type === type && test(message));
+        if (found) end(resolve, found);
+      };
+      const timer = setTimeout(() => {
+        const last = JSON.stringify(this.messages.slice(-8));
+        end(reject, new Error(`no "${type}" within ${ms} ms; came: ${last}`));
+      }, ms);
+      this.#readers.add(read);
+      read();
+    });
   }
 
   event(type, test = () => true, options = {}) {

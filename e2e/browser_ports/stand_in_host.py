@@ -17,16 +17,14 @@ async def start(bridge, ports):
         elif order == "fail-task":
             raise LookupError("nobody catches this task's error")
 
-    tasks = set()
+    tasks = []
 
     def deliver(session, text):
         message = json.loads(text)
         if message["type"] == "x-fail":
             raise ValueError("nobody catches this message's error")
         if message["type"] == "x-do":
-            task = asyncio.ensure_future(work(session, message["order"]))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            tasks.append(asyncio.ensure_future(work(session, message["order"])))
         elif message["type"] == "hello":
             say(session, type="info", info=json.loads(bridge.info), random=random.random())
         else:
