@@ -21,11 +21,12 @@ for folder in (CASES_FOLDER, Path(__file__).resolve().parent):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from browser_ports import site  # noqa: E402
-from browser_ports.room import PythonRoom  # noqa: E402
 from cases_all import CASES  # noqa: E402
 
-_RUNNER = '''
+from browser_ports import site  # noqa: E402
+from browser_ports.room import PythonRoom  # noqa: E402
+
+_RUNNER = """
 import tabhelm_desk
 from cases_all import CASES
 from tabhelm.browser import browser_ports
@@ -35,7 +36,7 @@ PORTS = [browser_ports(tabhelm_desk.LockDesk.new()) for _ in range(2)]
 
 async def run(name, contexts):
     await BY_NAME[name].function(PORTS[0], PORTS[contexts - 1])
-'''
+"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -276,7 +276,12 @@ async def thousand_operations() -> dict[str, float]:
     """Milliseconds for 1,000 operations put in one strictly durable transaction; read back; deleted."""
     database = PORTS.databases.database(fresh("db"), SCHEMA)
     operations = [
-        {"id": f"op-{number:06}", "partition": f"case-{number % 20}", "seq": number, "payload": json.dumps({"n": number})}
+        {
+            "id": f"op-{number:06}",
+            "partition": f"case-{number % 20}",
+            "seq": number,
+            "payload": json.dumps({"n": number}),
+        }
         for number in range(1000)
     ]
 
@@ -287,7 +292,7 @@ async def thousand_operations() -> dict[str, float]:
         return len(await tx.get_all("ops"))
 
     async def delete(tx: Transaction) -> int:
-        await tx.delete_all("ops", [operation["id"] for operation in operations])
+        await tx.delete_all("ops", [str(operation["id"]) for operation in operations])
         return await tx.count("ops")
 
     async def nothing(tx: Transaction) -> int:
@@ -307,13 +312,14 @@ async def thousand_operations() -> dict[str, float]:
 
 
 async def foreign_messages() -> list[Any]:
-    opened, came = PORTS.channels.open("test:foreign"), []
+    came: list[object] = []
+    opened = PORTS.channels.open("test:foreign")
     opened.subscribe(came.append)
     raw = js.BroadcastChannel.new("test:foreign")
     for text in ("null", "42", '"sched$x"', "{}", '{"leader": null, "deep": [null, 1.5]}', "true"):
         raw.postMessage(js.JSON.parse(text))
     raw.postMessage(None)
-    raw.postMessage(js.BigInt(1) << js.BigInt(70) if hasattr(js.BigInt(1), "__lshift__") else None)
+    raw.postMessage(2**70)
     raw.postMessage("x" * 5_000_000)
     raw.postMessage(js.Blob.new())
     end = PORTS.clock.monotonic() + 5.0

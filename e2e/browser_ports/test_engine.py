@@ -13,6 +13,7 @@ from tabhelm.testing import ChaosBrowser, ChaosTab
 
 from . import site
 
+
 class Site:
     def __init__(self, browser: ChaosBrowser, origin: str) -> None:
         self.browser = browser
