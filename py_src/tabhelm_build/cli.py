@@ -1,0 +1,69 @@
+"""The commands of ``build.py``."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+from pathlib import Path
+
+from tabhelm_build.bootstrap import fail
+from tabhelm_build.bundle import DIST, ROOT, build_bundle
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="build.py", description="Build, test and demonstrate tabhelm.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="the demo app on 127.0.0.1, by hand or played by real tabs")
+    demo.add_argument("--port", type=int, default=8765, help="default 8765; 0 takes a free one")
+    demo.add_argument("--no-open", action="store_true", help="do not open a browser")
+    demo.add_argument("--play", action="store_true", help="let real headless tabs play it, and print a verdict")
+    demo.add_argument("--json", action="store_true", help="with --play: print one JSON object")
+    bundle = commands.add_parser("bundle", help="make dist/")
+    bundle.add_argument("--out", type=Path, default=DIST, help="another folder than dist/")
+    bundle.add_argument("--build-tag", default="", help="make a different build of the same sources")
+    test = commands.add_parser("test", help="all tests", add_help=False)
+    test.add_argument("which", nargs="?", choices=("unit", "e2e", "all"), default="all")
+    commands.add_parser("bench", help="benchmarks beside raw browser APIs")
+    options, rest = parser.parse_known_args(arguments)
+    if rest and options.command != "test":
+        parser.error(f"unknown arguments: {' '.join(rest)}")
+    match options.command:
+        case "bundle":
+            build_bundle(options.out, tag=options.build_tag)
+            return 0
+        case "test":
+            from tabhelm_build.checks import test as run_tests
+
+            return run_tests(options.which, rest)
+        case "demo":
+            return _demo(options)
+        case _:
+            return _bench()
+
+
+def _demo(options: argparse.Namespace) -> int:
+    build_bundle()
+    if options.play:
+        from tabhelm_build.browsers import find_chromium
+        from tabhelm_build.play import main as play
+
+        find_chromium()
+        return play(["--json"] if options.json else [])
+    if options.json:
+        fail("--json goes with demo --play")
+    from tabhelm_build.demo_server import main as serve
+
+    return serve(["--port", str(options.port), *(["--no-open"] if options.no_open else [])])
+
+
+def _bench() -> int:
+    script = ROOT / "e2e" / "bench" / "run.py"
+    if not script.exists():
+        fail("this version has no benchmarks")
+    build_bundle()
+    from tabhelm_build.browsers import find_chromium
+
+    find_chromium()
+    runpy.run_path(str(script), run_name="__main__")
+    return 0
