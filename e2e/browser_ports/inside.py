@@ -188,6 +188,22 @@ async def cancelled_requests_are_withdrawn() -> dict[str, Any]:
     return {"queued": queued, "pending": len(pending), "held": len(held), "desk": int(desk.size)}
 
 
+async def late_grants_are_let_go() -> list[str]:
+    """Requests without a signal (the browser takes none with these options) are granted after their cancellation."""
+    kept = []
+    for number in range(20):
+        name = fresh("leader")
+        options = {"if_available": True} if number % 2 else {"steal": True}
+        waiter = asyncio.ensure_future(PORTS.locks.acquire(name, **options))
+        await asyncio.sleep(0)
+        waiter.cancel()
+        await swallow(asyncio.CancelledError, waiter)
+        await PORTS.clock.sleep(0.02)
+        if [info for info in (await PORTS.locks.query()).held if info.name == name]:
+            kept.append(f"{number} {options}")
+    return kept
+
+
 _HELD: dict[str, HeldLock] = {}
 _ENDS: dict[str, list[str]] = {}
 

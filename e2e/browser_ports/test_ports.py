@@ -51,6 +51,10 @@ async def test_cancelled_requests_leave_nothing_in_the_queue(room: PythonRoom) -
     assert seen == {"queued": 100, "pending": 0, "held": 0, "desk": 0}
 
 
+async def test_a_grant_that_comes_after_the_cancellation_is_not_kept(room: PythonRoom) -> None:
+    assert await room.call("inside.late_grants_are_let_go") == []
+
+
 async def test_a_theft_by_another_tab_is_told(room: PythonRoom, other: ChaosTab) -> None:
     assert await room.call("inside.hold", "test:v1:leader:theft")
     await other.evaluate("() => navigator.locks.request('test:v1:leader:theft', { steal: true }, () => 1)")
