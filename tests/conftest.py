@@ -6,6 +6,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-for folder in (ROOT / "tests" / "conformance", ROOT / "py_src"):
+for folder in (ROOT / "tests" / "conformance", ROOT / "tests" / "core", ROOT / "py_src"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

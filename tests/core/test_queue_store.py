@@ -1,0 +1,206 @@
+"""The queue in its transactions: order, identity, epochs, dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tabhelm.errors import IdentifierReused, InvalidPayload, LeadershipLost
+from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
+from tabhelm.fencing.schema import SCHEMA
+from tabhelm.queue.records import NewOperation, Outcome, draw_operation_id
+from tabhelm.queue.store import MAX_WAIT, RETENTION, QueueStore
+from tabhelm.simulated import SimulatedAgent, World
+
+R = "app:offline-queue:q"
+
+
+class Bench:
+    """One context with a store and an epoch issuer."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.agent: SimulatedAgent = world.agent(name)
+        ports = world.ports(self.agent)
+        database = ports.databases.database("tabhelm:app", SCHEMA)
+        self.clock = ports.clock
+        self.entropy = ports.entropy
+        self.store = QueueStore(database, ports.clock, R)
+        self.issuer = EpochIssuer(database, ports.clock, ports.entropy, EpochMemory())
+
+    async def grant(self) -> Grant:
+        return await self.issuer.issue(R, self.agent.name, "web-locks", takeovers_seen=0, holds=lambda: True)
+
+
+def simulated(function: Callable[[World, Bench], Coroutine[Any, Any, None]]) -> Callable[[int], None]:
+    """Run the test inside one context, under several seeds."""
+
+    @pytest.mark.parametrize("seed", range(6))
+    def run(seed: int) -> None:
+        with World(seed) as world:
+            bench = Bench(world, "a")
+            world.run(bench.agent.start(function(world, bench)))
+
+    run.__doc__ = function.__doc__
+    return run
+
+
+def op(number: int | str, partition: str = "p", payload: str = "1", fresh: bool = False) -> NewOperation:
+    return NewOperation(f"op-{number}", payload, partition, fresh)
+
+
+@simulated
+async def test_order_is_kept_within_a_partition_and_a_waiting_one_holds_back_only_its_own(
+    world: World, bench: Bench
+) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(n, f"p{n % 3}") for n in range(9)])
+    claimed, dead, due = await store.claim(grant, 4)
+    assert [each.op_id for each in claimed] == ["op-0", "op-1", "op-2", "op-3"] and not dead and due is None
+    assert (await store.claim(grant, 9))[0] == []  # all three partitions are in flight
+    outcomes = {
+        "op-0": Outcome("op-0", "retry", "busy"),
+        "op-1": Outcome("op-1", "committed"),
+        "op-2": Outcome("op-2", "rejected", "bad title"),
+        "op-3": Outcome("op-3", "skipped"),
+    }
+    died = await store.settle(grant, claimed, outcomes, {"op-0": 60.0})
+    assert [(each.op_id, each.reason) for each in died] == [("op-2", "bad title")]
+    claimed, _, due = await store.claim(grant, 99)
+    assert [each.op_id for each in claimed] == ["op-4", "op-5", "op-7", "op-8"]
+    assert due is not None and 50 < due <= 60
+    stats = await store.stats()
+    assert (stats.queued, stats.in_flight, stats.done, stats.dead) == (3, 4, 1, 1)
+
+
+@simulated
+async def test_the_same_id_again_does_nothing_and_another_payload_is_refused(world: World, bench: Bench) -> None:
+    store, grant = bench.store, await bench.grant()
+    assert await store.enqueue([op(1), op(2)]) == 2
+    assert await store.enqueue([op(1), op(2), op(3), op(3)]) == 1
+    assert await store.enqueue([op(1, fresh=True)]) == 0  # a repeated call may still say that its ids are fresh
+    with pytest.raises(IdentifierReused, match="op-1"):
+        await store.enqueue([op(9), op(1, payload="2")])
+    with pytest.raises(IdentifierReused, match="op-1"):
+        await store.enqueue([op(1, partition="elsewhere")])
+    assert (await store.stats()).queued == 3  # all or none: op-9 was not stored
+    claimed, _, _ = await store.claim(grant, 9)
+    await store.settle(grant, claimed, {each.op_id: Outcome(each.op_id, "committed") for each in claimed}, {})
+    assert await store.enqueue([op(1)]) == 0  # known by its receipt
+    with pytest.raises(IdentifierReused):
+        await store.enqueue([op(1, payload="2")])
+    assert (await store.stats()).done == 3
+
+
+@simulated
+async def test_a_stale_leader_can_neither_claim_nor_settle_and_the_next_recovers(world: World, bench: Bench) -> None:
+    store, old = bench.store, await bench.grant()
+    await store.enqueue([op(n) for n in range(3)])
+    claimed, _, _ = await store.claim(old, 2)
+    new = await bench.grant()
+    with pytest.raises(LeadershipLost, match="newer-epoch"):
+        await store.claim(old, 2)
+    with pytest.raises(LeadershipLost, match="newer-epoch"):
+        await store.settle(old, claimed, {"op-0": Outcome("op-0", "committed")}, {})
+    with pytest.raises(LeadershipLost, match="newer-epoch"):
+        await store.recover(old)
+    assert (await store.stats()).in_flight == 2
+    assert await store.recover(new) == 2
+    again, _, _ = await store.claim(new, 9)
+    assert [each.op_id for each in again] == ["op-0", "op-1", "op-2"]
+    assert [bool(each.unknown_since) for each in again] == [True, True, False]
+    world.storage.wipe()
+    with pytest.raises(Exception, match="storage-wiped|closed"):
+        await store.claim(new, 1)
+
+
+@simulated
+async def test_dead_letters_are_listed_retried_in_their_old_place_and_removed(world: World, bench: Bench) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(n) for n in range(3)])
+    claimed, _, _ = await store.claim(grant, 2)
+    await store.settle(grant, claimed, {each.op_id: Outcome(each.op_id, "rejected", "no") for each in claimed}, {})
+    assert [(each.op_id, each.reason) for each in await store.dead_letters()] == [("op-0", "no"), ("op-1", "no")]
+    assert await store.retry_dead(["op-0", "unknown"]) == 1
+    assert await store.remove_dead(["op-1", "op-2"]) == 1
+    claimed, _, _ = await store.claim(grant, 9)
+    assert [each.op_id for each in claimed] == ["op-0", "op-2"]
+    assert await store.dead_letters() == []
+
+
+@simulated
+async def test_an_unknown_outcome_older_than_the_receivers_memory_is_never_sent_again(
+    world: World, bench: Bench
+) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(1), op(2)])
+    claimed, _, _ = await store.claim(grant, 1)
+    await store.settle(grant, claimed, {"op-1": Outcome("op-1", "unknown", "no answer")}, {})
+    bench.agent.clock.wall_offset += RETENTION + 60
+    claimed, dead, _ = await store.claim(grant, 9)
+    assert [each.op_id for each in claimed] == ["op-2"]
+    assert [(each.op_id, each.reason) for each in dead] == [("op-1", "outcome-unknown")]
+    assert [each.op_id for each in await store.dead_letters()] == ["op-1"]
+
+
+@simulated
+async def test_a_clock_that_jumped_back_does_not_hold_an_operation_for_ever(world: World, bench: Bench) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(1)])
+    claimed, _, _ = await store.claim(grant, 1)
+    await store.settle(grant, claimed, {"op-1": Outcome("op-1", "retry")}, {"op-1": 10.0})
+    bench.agent.clock.wall_offset -= MAX_WAIT + 60
+    assert [each.op_id for each in (await store.claim(grant, 1))[0]] == ["op-1"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_contexts_enqueue_at_once_and_nothing_is_lost(seed: int) -> None:
+    with World(seed) as world:
+
+        async def main() -> None:
+            benches = [Bench(world, f"b{n}") for n in range(4)]
+
+            async def fill(bench: Bench) -> None:
+                for n in range(25):
+                    operation = NewOperation(draw_operation_id(bench.clock, bench.entropy), str(n), bench.agent.name)
+                    await bench.store.enqueue([operation])
+
+            await asyncio.gather(*(bench.agent.start(fill(bench)) for bench in benches))
+            first = benches[0]
+
+            async def drain() -> None:
+                grant = await first.grant()
+                claimed, _, _ = await first.store.claim(grant, 999)
+                assert len({each.op_id for each in claimed}) == 100
+                for bench in benches:
+                    own = [each.payload for each in claimed if each.partition == bench.agent.name]
+                    assert own == [str(n) for n in range(25)]
+
+            await first.agent.start(drain())
+
+        world.run(main())
+
+
+def test_more_than_a_page_of_blocked_operations_does_not_hide_those_behind() -> None:
+    with World(1) as world:
+        bench = Bench(world, "a")
+
+        async def main() -> None:
+            store, grant = bench.store, await bench.grant()
+            await store.enqueue([op(n, "stuck") for n in range(450)] + [op("free", "other")])
+            claimed, _, _ = await store.claim(grant, 1)
+            await store.settle(grant, claimed, {"op-0": Outcome("op-0", "retry")}, {"op-0": 100.0})
+            claimed, _, due = await store.claim(grant, 10)
+            assert [each.op_id for each in claimed] == ["op-free"] and due is not None
+
+        world.run(bench.agent.start(main()))
+
+
+@pytest.mark.parametrize(
+    "change", [{"op_id": ""}, {"op_id": "x" * 300}, {"op_id": 7}, {"op_id": "ä"}, {"partition": "a\n"}, {"payload": ""}]
+)
+def test_bad_operations_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidPayload):
+        NewOperation(**{"op_id": "op-1", "payload": "1", "partition": "p", **change})
