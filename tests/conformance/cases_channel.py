@@ -43,16 +43,18 @@ async def after_close_messages_are_dropped(here: Ports, there: Ports) -> None:
     seen: list[object] = []
     closed.subscribe(got.append)
     witness.subscribe(seen.append)
+    sender.post("zero")
     closed.close()
     closed.close()
     closed.post("from a closed channel")
+    await eventually(there, lambda: seen == ["zero"], "the open channel hears")
     sender.post("one")
-    await eventually(there, lambda: seen == ["one"], f"the open channel hears just the open one (heard {seen})")
+    await eventually(there, lambda: seen == ["zero", "one"], f"only the open channel is heard ({seen})")
     sender.close()
     sender.post("two")
     await there.clock.sleep(0.05)
     assert got == [], f"a closed channel heard {got}"
-    assert seen == ["one"], f"a closed channel sent {seen}"
+    assert seen == ["zero", "one"], f"a closed channel sent {seen}"
     witness.close()
 
 

@@ -57,6 +57,7 @@ class SimulatedBrowser:
         if worker is None:
             worker = self._start_worker(page, name)
         worker.clients[page] = None
+        page.worker = worker
         self._connections += 1
         theirs, ours = MessagePort.pair(self.world, str(self._connections), page.agent, worker.engine.agent)
         agent, creator = worker.engine.agent, worker.creator
@@ -136,6 +137,8 @@ class SimulatedPage:
         """The tab's sessionStorage."""
         self.agent = browser.world.agent(name, process)
         self.ports = browser.world.ports(self.agent)
+        self.worker: Worker | None = None
+        """The engine that it connected to last."""
         self.events: list[dict[str, Any]] = []
         self.presence: dict[str, Any] = {}
         self.elections: dict[str, PageElection] = {}
