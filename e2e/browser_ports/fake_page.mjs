@@ -99,3 +99,11 @@ export async function locks(part = "") {
   const { held, pending } = await navigator.locks.query();
   return [held, pending].map((list) => list.map((lock) => lock.name).filter((name) => name.includes(part)));
 }
+
+/** What `indexedDB.open` does where storage is forbidden. */
+export function forbidden() {
+  const error = new DOMException("access is denied for this document", "SecurityError");
+  // The browser's own throws have a stack; without one, the interpreter takes it for a thrown value that is no error.
+  Object.defineProperty(error, "stack", { value: String(new Error().stack) });
+  throw error;
+}

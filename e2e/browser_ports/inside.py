@@ -288,6 +288,28 @@ async def endless(seconds: float) -> str:
         return type(error).__name__
 
 
+async def without_storage() -> list[str]:
+    """What is told where IndexedDB is missing, and where it is forbidden."""
+    real, told = js.indexedDB, []
+    forbidding = js.JSON.parse("{}")
+    forbidding.open = import_module("tabhelm_parts").forbidden
+    for substitute in (None, forbidding):
+        js.Object.defineProperty(js.globalThis, "indexedDB", property_of(substitute))
+        try:
+            told.append(await open_database("test:denied") or "written")
+            told.append(await open_database("test:denied") or "written")
+        finally:
+            js.Object.defineProperty(js.globalThis, "indexedDB", property_of(real))
+    told.append(await open_database("test:denied") or "written")
+    return told
+
+
+def property_of(value: Any) -> Any:
+    described = js.JSON.parse('{"configurable": true, "writable": true}')
+    described.value = value
+    return described
+
+
 async def thousand_operations() -> dict[str, float]:
     """Milliseconds for 1,000 operations put in one strictly durable transaction; read back; deleted."""
     database = PORTS.databases.database(fresh("db"), SCHEMA)

@@ -291,7 +291,8 @@ async def test_a_page_that_is_gone_leaves_nothing_behind(tab: ChaosTab, how: str
           }
           await eventually(async () => (await stayer.facts()).counters.sessions === 1, "all are gone");
           // The same as the browser sees it: the engine's lock, the one page's lifeline, the engine waiting for it.
-          await eventually(async () => String((await locks("regcase:v3")).map(({ length }) => length)) === "2,1", "2,1");
+          const counts = async () => String((await locks("regcase:v3")).map(({ length }) => length));
+          await eventually(async () => (await counts()) === "2,1", "two held, one pending");
           return { before, facts: await stayer.facts() };
         }""",
         how,

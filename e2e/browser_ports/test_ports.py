@@ -134,6 +134,13 @@ async def test_storage_wiped_under_a_running_transaction(room: PythonRoom) -> No
     assert await room.call("inside.write_bytes", 10) == "written"
 
 
+async def test_denied_storage_is_told_each_time_and_asked_for_again(room: PythonRoom) -> None:
+    *denied, last = await room.call("inside.without_storage")
+    assert [text.partition(":")[0] for text in denied] == ["DatabaseDenied"] * 4, denied
+    assert "has no IndexedDB" in denied[0] and "SecurityError" in denied[2]
+    assert last == "written"
+
+
 async def test_a_newer_version_is_a_clear_error(room: PythonRoom, other: ChaosTab) -> None:
     await other.evaluate(
         """() => new Promise((resolve, reject) => {
