@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Build, test and demonstrate tabhelm. Starts on plain CPython 3.11 or newer with nothing installed.
 
-    python build.py demo             the demo at http://127.0.0.1:8765/
-    python build.py demo --play      the demo played by real tabs, with a verdict
-    python build.py test             all tests (unit | e2e to choose, pytest's options behind)
-    python build.py bundle           dist/: what a web app serves
-    python build.py bench            benchmarks beside raw browser APIs
+python build.py demo             the demo at http://127.0.0.1:8765/
+python build.py demo --play      the demo played by real tabs, with a verdict
+python build.py test             all tests (unit | e2e to choose, pytest's options behind)
+python build.py bundle           dist/: what a web app serves
+python build.py bench            benchmarks beside raw browser APIs
 """
 
 import sys

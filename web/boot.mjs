@@ -1,151 +1,222 @@
-/**
- * Boot Pyodide with tabhelm inside: from the memory snapshot (a fraction of the time), else plainly, never for ever.
- *
- * Works in pages and module workers, under a CSP without eval and blob:. What can be wrong with a served bundle (a file that
- * is missing, a login page instead of it, cut off, of another build) is found here and named.
- */
-import { files, pyodideVersion, pythonVersion, abiVersion, platform, wheel } from "./build-info.mjs";
+// Boot Pyodide with tabhelm inside: from the memory snapshot (a fraction of the time), else plainly; never for ever.
+//
+// Works in pages and in module workers, under a policy without eval and blob:. Every file is fetched and checked here
+// against what was built before the runtime asks for it again (and gets it from the HTTP cache): the runtime's own
+// loader waits for ever on a wrong WebAssembly file, and starts with half a standard library without a word.
 
-const SNAPSHOT = "snapshot.bin.gz";
-const WASM = "pyodide/pyodide.asm.wasm";
-const LIMIT_MS = 60_000;
+import { version } from "./build-info.mjs";
+import { files, lock, snapshot as snapshotName, wheel as wheelName } from "./runtime-info.mjs";
 
-/** The boot failed for good. `code` is a short stable word: "download", "content", "timeout" or "start". */
+const RUNTIME = ["pyodide/pyodide.mjs", "pyodide/pyodide.asm.mjs", "pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip"];
+
+/** The boot failed for good. `code`: see `boot`. */
 export class BootError extends Error {
-  /** @param {string} code @param {string} text @param {ErrorOptions} [options] */
-  constructor(code, text, options) {
-    super(text, options);
+  /** @param {string} code @param {string} message @param {unknown} [cause] */
+  constructor(code, message, cause) {
+    super(message, { cause });
     this.name = "BootError";
     this.code = code;
   }
 }
 
 /**
- * @param {object} [options]
- * @param {(stage: "download" | "start" | "ready" | "failed") => void} [options.onStage]
- * @param {string | URL} [options.base] where the bundle is served
- * @param {boolean} [options.snapshot] false: a plain boot
- * @returns {Promise<{pyodide: any, from: "snapshot" | "plain", fallbackReason: string | null, version: string}>}
+ * Boot an interpreter that can `import tabhelm`, its entropy its own.
+ *
+ * Stages: "download", then "start", then "ready" or "failed". Rejects with a `BootError` whose code is "download" (not
+ * reachable, or an error status), "content" (not the file that was built: a login page, cut off, of another build),
+ * "timeout" (nothing moved for `timeoutMs`: no byte came in, or the interpreter does not start) or "start".
+ *
+ * `fallbackReason` says why the snapshot could not be used, else it is null. `unpackWheel()` puts the files of our wheel
+ * where Python finds them: a restored interpreter has the imported modules alone, no files (no resources, no metadata,
+ * no source lines in tracebacks). After a plain boot they are there.
+ *
+ * @param {{indexURL?: string | URL, onStage?: (stage: "download" | "start" | "ready" | "failed") => void,
+ *   timeoutMs?: number, snapshot?: boolean}} [options] `indexURL`: where the bundle is served, default: beside this file;
+ *   `snapshot: false`: a plain boot
+ * @returns {Promise<{pyodide: any, from: "snapshot" | "plain", fallbackReason: string | null, version: string,
+ *   unpackWheel: () => Promise<void>}>}
  */
-export async function boot({ onStage = () => {}, base = new URL("./", import.meta.url), snapshot = true } = {}) {
-  let timer;
-  const limit = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new BootError("timeout", `Python did not start within ${LIMIT_MS / 1000} s`)), LIMIT_MS);
-  });
+export async function boot({
+  indexURL = new URL("./", import.meta.url),
+  onStage = () => {},
+  timeoutMs = 30_000,
+  snapshot = true,
+} = {}) {
+  const patience = new Patience(timeoutMs);
   try {
-    onStage("download");
-    const booted = await Promise.race([start(new URL(base), snapshot, onStage), limit]);
+    const work = new Boot(new URL(indexURL, import.meta.url), patience, onStage).run(snapshot);
+    const booted = await Promise.race([work, patience.over]);
     onStage("ready");
     return booted;
   } catch (error) {
     onStage("failed");
-    throw error instanceof BootError ? error : new BootError("start", `Python did not start: ${text(error)}`, { cause: error });
+    throw error instanceof BootError ? error : new BootError("start", `Python did not start: ${text(error)}`, error);
   } finally {
-    clearTimeout(timer);
+    patience.end();
   }
 }
 
-/** @param {URL} base @param {boolean} withSnapshot @param {(stage: "start") => void} onStage */
-async function start(base, withSnapshot, onStage) {
-  // The runtime's own loader waits for ever on some kinds of wrong wasm: look at it beforehand, beside everything else.
-  const sound = checkWasm(base);
-  sound.catch(() => {});
-  const memory = withSnapshot ? fetchSnapshot(base) : null;
-  memory?.catch(() => {});
-  const { loadPyodide } = await loader(base);
-  onStage("start");
-  /** @param {object} [more] */
-  const load = async (more) => {
-    const loading = loadPyodide({
-      indexURL: new URL("pyodide/", base).href,
-      // No packages come from the runtime's own lock file: a hundred kilobytes that need not be read.
-      lockFileContents: { info: { abi_version: abiVersion, arch: "wasm32", platform, python: pythonVersion, version: pyodideVersion }, packages: {} },
-      packageBaseUrl: base.href,
-      ...more,
-    });
-    return Promise.race([loading, sound.then(() => loading)]);
-  };
-  let fallbackReason = null;
-  if (memory) {
+/** Ends when nothing moved for a while. */
+class Patience {
+  #limitMs;
+  #timer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+  #giveUp = /** @type {(error: BootError) => void} */ (() => {});
+  #abort = new AbortController();
+  /** @type {Promise<never>} rejects when patience ends */
+  over = new Promise((_, reject) => (this.#giveUp = reject));
+  doing = "loading";
+
+  /** @param {number} limitMs */
+  constructor(limitMs) {
+    this.#limitMs = limitMs;
+    this.over.catch(() => {});
+    this.moved();
+  }
+
+  /** Aborts what is still being fetched. */
+  get signal() {
+    return this.#abort.signal;
+  }
+
+  /** Something moved. */
+  moved() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#giveUp(new BootError("timeout", `Python did not start: nothing moved for ${this.#limitMs} ms while ${this.doing}`));
+      this.#abort.abort();
+    }, this.#limitMs);
+  }
+
+  end() {
+    clearTimeout(this.#timer);
+    this.#abort.abort();
+  }
+}
+
+class Boot {
+  #base;
+  #patience;
+  #onStage;
+
+  /** @param {URL} base @param {Patience} patience @param {(stage: "download" | "start") => void} onStage */
+  constructor(base, patience, onStage) {
+    this.#base = base;
+    this.#patience = patience;
+    this.#onStage = onStage;
+  }
+
+  /** @param {boolean} withSnapshot */
+  async run(withSnapshot) {
+    this.#onStage("download");
+    const memory = withSnapshot ? settled(this.#memory()) : null;
+    await Promise.all(RUNTIME.map((name) => this.#checked(name)));
+    const restored = memory && (await memory);
+    this.#patience.doing = "starting the interpreter";
+    this.#patience.moved();
+    this.#onStage("start");
+    const { loadPyodide } = await import(/* @vite-ignore */ /* webpackIgnore: true */ this.#url("pyodide/pyodide.mjs"));
+    let reason = restored && "error" in restored ? text(restored.error) : null;
+    if (restored && "value" in restored) {
+      try {
+        const pyodide = await loadPyodide({ ...this.#options(), _loadSnapshot: restored.value });
+        // All that are restored from one snapshot would draw the same "random" numbers.
+        pyodide.runPython("import random; random.seed()");
+        return this.#booted(pyodide, "snapshot", null, once(() => this.#unpack(pyodide)));
+      } catch (error) {
+        reason = `the memory snapshot cannot be restored: ${text(error)}`;
+        this.#patience.moved();
+      }
+    }
+    const [pyodide, wheel] = await Promise.all([loadPyodide(this.#options()), this.#checked(wheelName)]);
+    unpack(pyodide, wheel);
+    return this.#booted(pyodide, "plain", reason, async () => {});
+  }
+
+  /**
+   * @param {any} pyodide @param {"snapshot" | "plain"} from @param {string | null} fallbackReason
+   * @param {() => Promise<void>} unpackWheel
+   */
+  #booted(pyodide, from, fallbackReason, unpackWheel) {
+    return { pyodide, from, fallbackReason, version, unpackWheel };
+  }
+
+  #options() {
+    // The lock of this bundle alone: the runtime's own names hundreds of packages, which are not served here.
+    return { indexURL: this.#url("pyodide/"), lockFileContents: lock, packageBaseUrl: this.#url("") };
+  }
+
+  /** @param {string} name */
+  #url(name) {
+    return new URL(name, this.#base).href;
+  }
+
+  async #memory() {
     try {
-      const pyodide = await load({ _loadSnapshot: memory });
-      reseed(pyodide);
-      return { pyodide, from: /** @type {const} */ ("snapshot"), fallbackReason, version: pyodideVersion };
+      const packed = await this.#checked(snapshotName);
+      const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+      return new Uint8Array(await new Response(unpacked).arrayBuffer());
     } catch (error) {
-      if (error instanceof BootError && error.code !== "snapshot") throw error;
-      fallbackReason = text(error);
+      throw new Error(`the memory snapshot cannot be used: ${text(error)}`, { cause: error });
     }
   }
-  const [pyodide, bytes] = await Promise.all([load(), fetchChecked(base, wheel)]);
-  pyodide.unpackArchive(bytes, "wheel");
-  return { pyodide, from: /** @type {const} */ ("plain"), fallbackReason, version: pyodideVersion };
+
+  /** @param {any} pyodide */
+  async #unpack(pyodide) {
+    const patience = new Patience(30_000);
+    try {
+      const wheel = new Boot(this.#base, patience, () => {}).#checked(wheelName);
+      unpack(pyodide, await Promise.race([wheel, patience.over]));
+    } finally {
+      patience.end();
+    }
+  }
+
+  /** The whole file, if it is the one that was built. @param {string} name @returns {Promise<Uint8Array<ArrayBuffer>>} */
+  async #checked(name) {
+    const url = this.#url(name);
+    const { size, integrity } = files[name];
+    const bytes = new Uint8Array(size);
+    let length = 0;
+    try {
+      const response = await fetch(url, { signal: this.#patience.signal });
+      if (!response.ok) throw new BootError("download", `${url} answered with status ${response.status}`);
+      for (const reader = response.body?.getReader(); reader; ) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        this.#patience.moved();
+        if (length + value.length <= size) bytes.set(value, length);
+        length += value.length;
+      }
+    } catch (error) {
+      throw error instanceof BootError ? error : new BootError("download", `${url} could not be fetched: ${text(error)}`, error);
+    }
+    if (length !== size) throw new BootError("content", `${url} has ${length} bytes, but ${size} were built`);
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-384", bytes));
+    if (`sha384-${btoa(String.fromCharCode(...digest))}` !== integrity)
+      throw new BootError("content", `${url} is not the file that was built: its SHA-384 is another`);
+    return bytes;
+  }
 }
 
-/** @param {URL} base */
-async function loader(base) {
-  const url = new URL("pyodide/pyodide.mjs", base).href;
-  try {
-    return await import(/* @vite-ignore */ /* webpackIgnore: true */ url);
-  } catch (error) {
-    throw new BootError("download", `${url} could not be loaded: ${text(error)}`, { cause: error });
-  }
+/** @param {any} pyodide @param {Uint8Array<ArrayBuffer>} wheel */
+function unpack(pyodide, wheel) {
+  pyodide.unpackArchive(wheel, "wheel");
+  pyodide.runPython("import importlib; importlib.invalidate_caches()");
 }
 
-/** Tabs restored from one snapshot would draw the same "random" numbers. @param {any} pyodide */
-function reseed(pyodide) {
-  pyodide.runPython("import os, random; random.seed(os.urandom(32)); del os, random");
+/** @template T @param {Promise<T>} promise @returns {Promise<{value: T} | {error: unknown}>} */
+function settled(promise) {
+  return promise.then(
+    (value) => ({ value }),
+    (error) => ({ error }),
+  );
 }
 
-/** @param {URL} base @returns {Promise<Uint8Array>} */
-async function fetchSnapshot(base) {
-  try {
-    const packed = await fetchChecked(base, SNAPSHOT);
-    const stream = new Response(packed).body;
-    if (!stream) throw new Error("empty");
-    const memory = await new Response(stream.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
-    return new Uint8Array(memory);
-  } catch (error) {
-    throw new BootError("snapshot", `the memory snapshot cannot be used: ${text(error)}`, { cause: error });
-  }
-}
-
-/** The whole file, if it is the one that was built. @param {URL} base @param {string} name */
-async function fetchChecked(base, name) {
-  const expected = files[name];
-  if (!expected) throw new BootError("content", `${name} is not part of this build`);
-  const url = new URL(name, base).href;
-  let response;
-  try {
-    response = await fetch(url, { integrity: expected.integrity });
-  } catch (error) {
-    throw new BootError("download", `${url} could not be fetched, or is not the file that was built: ${text(error)}`, { cause: error });
-  }
-  if (!response.ok) throw new BootError("download", `${url} answered ${response.status}`);
-  return response.arrayBuffer();
-}
-
-/** Status and first bytes of the runtime; the rest is left to the streaming compiler. @param {URL} base */
-async function checkWasm(base) {
-  const url = new URL(WASM, base).href;
-  const abort = new AbortController();
-  let response;
-  try {
-    response = await fetch(url, { signal: abort.signal });
-  } catch (error) {
-    throw new BootError("download", `${url} could not be fetched: ${text(error)}`, { cause: error });
-  }
-  if (!response.ok) throw new BootError("download", `${url} answered ${response.status}`);
-  const reader = response.body?.getReader();
-  const first = (await reader?.read())?.value ?? new Uint8Array();
-  const rest = Number(response.headers.get("content-length") ?? NaN);
-  abort.abort();
-  if (first[0] !== 0 || first[1] !== 0x61 || first[2] !== 0x73 || first[3] !== 0x6d) {
-    throw new BootError("content", `${url} is no WebAssembly: is it a login or error page?`);
-  }
-  const expected = files[WASM]?.size;
-  if (!response.headers.has("content-encoding") && rest && expected && rest !== expected) {
-    throw new BootError("content", `${url} has ${rest} bytes, ${expected} were built: cut off, or of another build`);
-  }
+/** The same promise for every call; a failure may be tried again. @param {() => Promise<void>} work */
+function once(work) {
+  /** @type {Promise<void> | null} */
+  let promise = null;
+  return () => (promise ??= work().catch((error) => Promise.reject(((promise = null), error))));
 }
 
 /** @param {any} error */

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tabhelm_build.bootstrap import say
 from tabhelm_build.browsers import find_chromium
-from tabhelm_build.bundle import ROOT, WEB, _ensure_node_modules, build_bundle
+from tabhelm_build.bundle import ROOT, WEB, build_bundle, ensure_node_modules
 from tabhelm_build.node import run_node
 
 
@@ -34,7 +34,7 @@ def test(which: str, pytest_arguments: Sequence[str]) -> int:
 
 
 def _static_checks() -> int:
-    _ensure_node_modules()
+    ensure_node_modules()
     steps = (
         ("ruff check", [sys.executable, "-m", "ruff", "check", "."]),
         ("ruff format --check", [sys.executable, "-m", "ruff", "format", "--check", "--quiet", "."]),
