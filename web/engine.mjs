@@ -11,7 +11,7 @@ const NAME = /^tabhelm:([A-Za-z0-9][A-Za-z0-9._-]*):v([1-9][0-9]*):([^#]+?)(?:#[
 const LEAST_STALL_MS = 100;
 /** A boot that neither succeeds nor fails (browsers do that on a truncated download) is given up after this long. */
 const BOOT_LIMIT_MS = 120_000;
-/** When so many pings are unanswered, only every so manieth is sent: a page that hangs for hours need not read them all. */
+/** When so many pings are unanswered, only one in so many is still sent: a page that hangs for hours gets no pile of them. */
 const PINGS_AHEAD = 8;
 /** Messages that only this file makes: a page may not say them. */
 const OURS = new Set(["gone", "stalled", "answering"]);

@@ -51,7 +51,7 @@ _STANDARD = (
     "weakref",
 )
 """Modules of the standard library that the engine or its leader loops are sure to need. Each import spared at boot
-is worth milliseconds; the snapshot's heap must stay under 30 MiB (see the browser facts in the documentation)."""
+is worth milliseconds; but a snapshot whose heap outgrows the runtime's initial 30 MiB cannot be restored."""
 
 
 def browser_ports(desk: Any) -> Ports:
