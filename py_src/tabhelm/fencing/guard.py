@@ -28,8 +28,8 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``accepted``: write ``marks`` with the effect. ``stale``: a newer owner was seen, for ever. ``overtaken``: a later
-    token of the same owner was seen first; a new token will do."""
+    """``accepted``: write ``marks`` with the effect. ``stale``: a newer owner was seen, for ever. ``overtaken``: a
+    later token of the same owner was seen first; a new token will do."""
 
     kind: Literal["accepted", "stale", "overtaken"]
     marks: Marks | None = None

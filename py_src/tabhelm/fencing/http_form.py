@@ -2,8 +2,8 @@
 
 ``Fencing-Token: "regcase:offline-queue:mutations";domain="…";epoch=7;stream="case-42";seq=12;owner="…"``
 
-This module runs in the page too, where a library would cost boot time, so it holds the small part of RFC 9651 that an Item
-with parameters needs. It is tested against a complete implementation.
+This module runs in the page too, where a library would cost boot time, so it holds the small part of RFC 9651 that an
+Item with parameters needs. It is tested against a complete implementation.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import re
 from tabhelm.errors import MalformedToken
 from tabhelm.fencing.token import FencingToken
 
-MAX_HEADER = 4096
+MAX_HEADER = 8192
 _STRING = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?![0-9.])")
 _OTHER = re.compile(
-    r"-?[0-9]{1,12}\.[0-9]{1,3}(?![0-9.])|[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*|\?[01]|:[A-Za-z0-9+/=]*:"
+    r"-?[0-9]{1,12}\.[0-9]{1,3}(?![0-9.])"  # decimal
+    r"|[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*"  # token
+    r"|\?[01]"  # boolean
+    r"|:[A-Za-z0-9+/=]*:"  # byte sequence
+    r"|@-?[0-9]{1,15}(?![0-9.])"  # date
+    r'|%"(?:[\x20\x21\x23\x24\x26-\x7e]|%[0-9a-f]{2})*"'  # display string
 )
-_REQUIRED = {"domain": str, "epoch": int, "stream": str, "seq": int, "owner": str}
 
 BareItem = str | int | None
 
@@ -42,17 +46,26 @@ def parse_token_header(text: str) -> FencingToken:
     resource, parameters = _parse_item("Fencing-Token", text)
     if not isinstance(resource, str):
         raise MalformedToken(f"Fencing-Token {_shown(text)}: the item must be a string, the resource")
-    for name, kind in _REQUIRED.items():
-        if not isinstance(parameters.get(name), kind):
-            expected = "a string" if kind is str else "an integer"
-            raise MalformedToken(f"Fencing-Token {_shown(text)}: parameter {name!r} must be {expected}")
+
+    def string(name: str) -> str:
+        value = parameters.get(name)
+        if not isinstance(value, str):
+            raise MalformedToken(f"Fencing-Token {_shown(text)}: parameter {name!r} must be a string")
+        return value
+
+    def integer(name: str) -> int:
+        value = parameters.get(name)
+        if not isinstance(value, int):
+            raise MalformedToken(f"Fencing-Token {_shown(text)}: parameter {name!r} must be an integer")
+        return value
+
     return FencingToken(
-        domain=parameters["domain"],  # type: ignore[arg-type]
+        domain=string("domain"),
         resource=resource,
-        epoch=parameters["epoch"],  # type: ignore[arg-type]
-        stream=parameters["stream"],  # type: ignore[arg-type]
-        seq=parameters["seq"],  # type: ignore[arg-type]
-        owner_id=parameters["owner"],  # type: ignore[arg-type]
+        epoch=integer("epoch"),
+        stream=string("stream"),
+        seq=integer("seq"),
+        owner_id=string("owner"),
     )
 
 

@@ -1,0 +1,59 @@
+"""The little of ASGI that the receiver needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+class TooLarge(Exception):
+    """The body is longer than allowed."""
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """A header's value; several lines are one value, joined as HTTP says."""
+    values = [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+    return ", ".join(values) if values else None
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body, of at most ``limit`` bytes.
+
+    Raises:
+        TooLarge: it is longer, or says that it will be.
+        Disconnected: it ended early.
+    """
+    length = header(scope, b"content-length")
+    if length is not None and length.isdecimal() and int(length[:20]) > limit:
+        raise TooLarge
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise TooLarge
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def respond(send: Send, status: int, body: object, media_type: str, headers: Mapping[str, str]) -> None:
+    """Answer with JSON."""
+    content = json.dumps(body, separators=(",", ":")).encode()
+    raw = [(b"content-type", media_type.encode()), (b"content-length", str(len(content)).encode())]
+    raw += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,207 @@
+"""The receiving end of fenced writes, as an ASGI application."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from tabhelm.fencing.guard import StrictGuard
+from tabhelm.server.asgi import Disconnected, Receive, Scope, Send, TooLarge, header, read_body, respond
+from tabhelm.server.contract import (
+    BUSY,
+    FAILED,
+    KEY_REUSED,
+    PLAIN,
+    REJECTED,
+    RETRY,
+    Problem,
+    Result,
+    Write,
+    read_token,
+    read_write,
+)
+from tabhelm.server.effects import Denied, Effect
+from tabhelm.server.metrics import ReceiverMetrics, What
+from tabhelm.server.processing import Refused, perform
+from tabhelm.server.store import FenceStore, StoreBusy
+
+T = TypeVar("T")
+DAY = 86_400.0
+_BUSY_RETRY_AFTER = 1
+_COUNTED: Mapping[str, What] = {
+    "committed": "accepted",
+    "duplicate": "duplicate",
+    "rejected": "rejected",
+    "retry": "retry",
+    "skipped": "skipped",
+}
+_log = logging.getLogger("tabhelm.server")
+
+
+def everybody(scope: Scope) -> str:
+    """The default of ``authenticate``: all senders are one subject, ``public``."""
+    return "public"
+
+
+class FencedReceiver(Generic[T]):
+    """Applies each operation of its senders exactly once, and none of a sender that no longer leads.
+
+    ``apply(effect, transaction)`` writes one operation's effect with what the store gives it (for SQLite the
+    connection) and returns; it may raise ``Reject`` or ``Retry``. The fence check, the duplicate check and the effects
+    of a request are committed in one transaction. ``apply`` runs in the store's thread, one call at a time: it must not
+    wait for anything but the database, and must not commit.
+
+    ``authenticate(scope)`` tells who sends a request: marks and operation ids of two subjects never meet. It returns a
+    name or raises ``Denied``, and may be ``async``. *Fencing is not authentication*: a token says which of a subject's
+    own tabs may write, and whoever can send a request can make one up.
+
+    ``guard`` is ``StrictGuard()`` (default) or ``EpochGuard()``. Operation ids are remembered for ``retention``
+    seconds, told to senders with each answer as ``Tabhelm-Retention``. ``clock`` gives seconds since 1970.
+
+    A batch is answered 200 with a result for each operation, whatever became of it; an operation id that comes again
+    with another payload is ``rejected`` there. A single operation, which comes with an ``Idempotency-Key``, is answered
+    200 when it is committed or a duplicate, 422 when it is rejected or its key was used with another payload, 503 when
+    it may be sent again.
+    """
+
+    def __init__(
+        self,
+        apply: Callable[[Effect, T], object],
+        store: FenceStore[T],
+        *,
+        guard: StrictGuard | None = None,
+        authenticate: Callable[[Scope], str | Awaitable[str]] = everybody,
+        retention: float = 30 * DAY,
+        max_body: int = 4 * 2**20,
+        max_operations: int = 1000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if inspect.iscoroutinefunction(apply):
+            raise TypeError("apply must be a plain function: it runs inside the database transaction")
+        if retention < 1:
+            raise ValueError(f"retention {retention!r} is not valid: at least 1 second")
+        self.metrics = ReceiverMetrics()
+        self._apply = apply
+        self._store = store
+        self._guard = guard or StrictGuard()
+        self._authenticate = authenticate
+        self._retention = retention
+        self._max_body = max_body
+        self._max_operations = max_operations
+        self._clock = clock
+
+    async def close(self) -> None:
+        """Close the store. An ASGI server does it by its lifespan; an app that mounts the receiver has to call it."""
+        await self._store.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: any path; mount it where senders expect it."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._request(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        common = {"tabhelm-retention": str(int(self._retention)), "cache-control": "no-store"}
+        try:
+            results = await self._write(scope, receive)
+            answer: dict[str, Any] = {"results": [result.to_json() for result in results]}
+            await respond(send, 200, answer, "application/json", common)
+        except Problem as problem:
+            await respond(send, problem.status, problem.body, "application/problem+json", {**common, **problem.headers})
+        except Disconnected:
+            pass  # the sender went away before it had said what it wanted
+
+    async def _write(self, scope: Scope, receive: Receive) -> list[Result]:
+        if scope["method"] != "POST":
+            raise Problem(405, PLAIN, "Only POST is understood here", headers={"allow": "POST"})
+        media_type = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise Problem(415, PLAIN, "Content-Type must be application/json", f"it is {ascii(media_type)[:80]}")
+        if (encoding := header(scope, b"content-encoding")) not in (None, "identity"):
+            raise Problem(415, PLAIN, "The body must not be compressed", f"Content-Encoding is {ascii(encoding)[:80]}")
+        subject = await self._subject(scope)
+        resource: str | None = None
+        try:
+            token = read_token(header(scope, b"fencing-token"))
+            resource = token.resource
+            body = await read_body(scope, receive, self._max_body)
+            write = read_write(token, header(scope, b"idempotency-key"), body, self._max_operations)
+        except TooLarge as error:
+            raise Problem(413, PLAIN, "The body is too large", f"at most {self._max_body} bytes are read") from error
+        except Problem as problem:
+            if problem.status == 400:
+                self._count("malformed", resource)
+            raise
+        results = await self._perform(write, subject)
+        return self._single(write, results[0]) if write.single else results
+
+    async def _subject(self, scope: Scope) -> str:
+        try:
+            found = self._authenticate(scope)
+            subject = await found if inspect.isawaitable(found) else found
+        except Denied as denial:
+            self._count("denied", None)
+            title = "Sign in first" if denial.status == 401 else "This is not allowed"
+            raise Problem(denial.status, PLAIN, title, denial.reason) from denial
+        if not isinstance(subject, str) or not subject:
+            raise TypeError(f"authenticate must return a non-empty text, it returned {subject!r}")
+        return subject
+
+    async def _perform(self, write: Write, subject: str) -> list[Result]:
+        resource = write.token.resource
+        try:
+            now = self._clock()
+            results = await self._store.run(
+                lambda transaction: perform(transaction, write, subject, self._guard, self._apply, now, self._retention)
+            )
+        except Refused as refusal:
+            self._count("overtaken" if refusal.kind == "overtaken" else "stale", resource)
+            raise refusal.problem from None
+        except StoreBusy as error:
+            self._count("busy", resource)
+            _log.warning("a write to %r has to come again: %s", resource, error)
+            headers = {"retry-after": str(_BUSY_RETRY_AFTER)}
+            raise Problem(503, BUSY, "The database is busy", "Nothing was applied.", headers=headers) from error
+        except Exception as error:
+            self._count("failed", resource)
+            _log.exception("a write to %r failed", resource)
+            raise Problem(500, FAILED, "The receiver failed", "Its log says why.") from error
+        if not results:
+            self._count("barrier", resource)
+        for result in results:
+            self._count(_COUNTED[result.status], resource)
+        return results
+
+    def _single(self, write: Write, result: Result) -> list[Result]:
+        more = {"op_id": result.op_id}
+        if result.status == "retry":
+            after = _BUSY_RETRY_AFTER if result.after is None else result.after
+            headers = {"retry-after": str(max(0, -int(-after // 1)))}
+            raise Problem(503, RETRY, "Send this operation again later", result.detail, more=more, headers=headers)
+        if result.status == "rejected":
+            kind = KEY_REUSED if result.key_reused else REJECTED
+            title = "The key was used with another payload" if result.key_reused else "The operation was rejected"
+            raise Problem(422, kind, title, result.detail, more=more)
+        return [result]
+
+    def _count(self, what: What, resource: str | None) -> None:
+        if resource is None:
+            self.metrics.count(what)
+        else:
+            self.metrics.count(what, resource)

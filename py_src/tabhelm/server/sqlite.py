@@ -1,0 +1,263 @@
+"""The embedded store: marks, known operations and the application's own tables in one SQLite file.
+
+Several processes may use the file at once. Every transaction begins ``IMMEDIATE``, so that it holds the only write lock
+before it reads the marks, and is committed with ``synchronous=FULL``: what was answered survives a power cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tabhelm.errors import TabhelmError
+from tabhelm.fencing.guard import Marks
+from tabhelm.server.store import FenceTransaction, Key, Known, R, StoreBusy, TransactionBroken
+
+SCHEMA_VERSION = 1
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS tabhelm_schema (version INTEGER NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS tabhelm_marks (
+        subject TEXT NOT NULL, domain TEXT NOT NULL, resource TEXT NOT NULL,
+        epoch INTEGER NOT NULL, owner TEXT NOT NULL,
+        PRIMARY KEY (subject, domain, resource)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS tabhelm_streams (
+        subject TEXT NOT NULL, domain TEXT NOT NULL, resource TEXT NOT NULL, stream TEXT NOT NULL, seq INTEGER NOT NULL,
+        PRIMARY KEY (subject, domain, resource, stream)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS tabhelm_operations (
+        subject TEXT NOT NULL, op_id TEXT NOT NULL, digest BLOB NOT NULL, status TEXT NOT NULL, detail TEXT NOT NULL,
+        expires_at REAL NOT NULL, PRIMARY KEY (subject, op_id)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS tabhelm_operations_expiry ON tabhelm_operations (expires_at)",
+)
+
+
+class SqliteFenceStore:
+    """A SQLite file. ``apply`` gets its ``sqlite3.Connection``, inside the receiver's transaction.
+
+    ``setup`` is called once with each new connection, inside a transaction: create the application's tables there
+    (``IF NOT EXISTS``; other processes do the same). ``busy_timeout`` is how many seconds a request waits for other
+    writers of the file, ``max_waiting`` how many requests may wait in this process; beyond that the answer is 503.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        setup: Callable[[sqlite3.Connection], object] | None = None,
+        busy_timeout: float = 5.0,
+        max_waiting: int = 256,
+    ) -> None:
+        self._path = str(path)
+        self._setup = setup
+        self._busy_timeout = busy_timeout
+        self._max_waiting = max_waiting
+        self._waiting = 0
+        # SQLite has one writer: one thread with one connection. Both are made at first use, so after any fork.
+        self._thread: ThreadPoolExecutor | None = None
+        self._connection: _Connection | None = None
+
+    async def run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R]) -> R:
+        """Run ``work`` in one ``IMMEDIATE`` transaction in the store's thread.
+
+        Raises:
+            StoreBusy: other writers kept the file locked, too many requests wait, or the disk is full.
+        """
+        if self._waiting >= self._max_waiting:
+            raise StoreBusy(f"{self._waiting} requests wait for {self._path} already")
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tabhelm-store")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """Finish what runs, then close the connection. The next ``run`` opens it again."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.get_running_loop().run_in_executor(thread, self._close)
+            thread.shutdown()
+
+    # -- in the store's thread -----------------------------------------------------------------------------------------
+
+    def _run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R]) -> R:
+        with _as_busy(self._path):
+            connection = self._connection or self._open()
+            connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(_Transaction(self._path, connection))
+            with _as_busy(self._path):
+                connection.execute("COMMIT")
+            return result
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _open(self) -> _Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=self._busy_timeout, isolation_level=None, cached_statements=256, factory=_Connection
+        )
+        try:
+            self._enter_wal(connection)
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            found = connection.execute("SELECT version FROM tabhelm_schema").fetchone()
+            if found is None:
+                connection.execute("INSERT INTO tabhelm_schema VALUES (?)", (SCHEMA_VERSION,))
+            elif found[0] != SCHEMA_VERSION:
+                raise TabhelmError(
+                    f"{self._path} holds tabhelm tables of version {found[0]}; this is version {SCHEMA_VERSION}"
+                )
+            if self._setup is not None:
+                self._setup(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.shut()
+            raise
+        self._connection = connection
+        return connection
+
+    def _enter_wal(self, connection: sqlite3.Connection) -> None:
+        # The busy timeout does not cover this switch when two processes do it at once.
+        deadline = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.shut()
+
+
+class _Connection(sqlite3.Connection):
+    """The connection that ``apply`` gets: it must not end the receiver's transaction."""
+
+    def shut(self) -> None:
+        super().close()
+
+    def commit(self) -> NoReturn:
+        self._refuse("commit()")
+
+    def rollback(self) -> NoReturn:
+        self._refuse("rollback()")
+
+    def close(self) -> NoReturn:
+        self._refuse("close()")
+
+    def executescript(self, sql_script: str, /) -> NoReturn:
+        self._refuse("executescript(), which commits first,")
+
+    def __enter__(self) -> NoReturn:
+        self._refuse("with connection")
+
+    def __exit__(self, *exc: object) -> NoReturn:
+        self._refuse("with connection")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TransactionBroken(f"{what} is not for apply or setup: the receiver commits when they are done")
+
+
+class _Transaction:
+    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self.application = connection
+
+    def marks(self, key: Key, stream: str) -> Marks | None:
+        where = "subject = ? AND domain = ? AND resource = ?"
+        found = self._one(f"SELECT epoch, owner FROM tabhelm_marks WHERE {where}", key)
+        if found is None:
+            return None
+        seen = self._one(f"SELECT seq FROM tabhelm_streams WHERE {where} AND stream = ?", (*key, stream))
+        return Marks(found[0], found[1], {} if seen is None else {stream: seen[0]})
+
+    def raise_marks(self, key: Key, before: Marks | None, after: Marks, stream: str) -> None:
+        execute = self.application.execute
+        if before is None or (before.epoch, before.owner_id) != (after.epoch, after.owner_id):
+            execute("DELETE FROM tabhelm_streams WHERE subject = ? AND domain = ? AND resource = ?", key)
+            execute("INSERT OR REPLACE INTO tabhelm_marks VALUES (?, ?, ?, ?, ?)", (*key, after.epoch, after.owner_id))
+        if stream in after.streams:
+            execute(
+                "INSERT OR REPLACE INTO tabhelm_streams VALUES (?, ?, ?, ?, ?)", (*key, stream, after.streams[stream])
+            )
+
+    def known(self, subject: str, op_id: str) -> Known | None:
+        found = self._one(
+            "SELECT digest, status, detail, expires_at FROM tabhelm_operations WHERE subject = ? AND op_id = ?",
+            (subject, op_id),
+        )
+        return None if found is None else Known(*found)
+
+    def remember(self, subject: str, op_id: str, known: Known) -> None:
+        self.application.execute(
+            "INSERT INTO tabhelm_operations VALUES (?, ?, ?, ?, ?, ?)",
+            (subject, op_id, known.digest, known.status, known.detail, known.expires_at),
+        )
+
+    def forget(self, before: float, limit: int) -> None:
+        self.application.execute(
+            "DELETE FROM tabhelm_operations WHERE (subject, op_id) IN"
+            " (SELECT subject, op_id FROM tabhelm_operations WHERE expires_at < ? LIMIT ?)",
+            (before, limit),
+        )
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        execute = self.application.execute
+        execute("SAVEPOINT tabhelm_operation")
+        try:
+            yield
+            self._end("RELEASE tabhelm_operation")
+        except TransactionBroken:
+            raise
+        except BaseException as error:
+            if not self.application.in_transaction and isinstance(error, sqlite3.OperationalError):
+                raise StoreBusy(
+                    f"{self._path}: {error}"
+                ) from error  # SQLite rolls back by itself: disk full, I/O error
+            self._end("ROLLBACK TO tabhelm_operation")
+            self._end("RELEASE tabhelm_operation")
+            raise
+
+    def _end(self, statement: str) -> None:
+        try:
+            self.application.execute(statement)
+        except sqlite3.OperationalError as error:
+            raise TransactionBroken(
+                f"apply ended the receiver's transaction ({error}); let the receiver commit"
+            ) from error
+
+    def _one(self, query: str, values: tuple[Any, ...]) -> Any:
+        return self.application.execute(query, values).fetchone()
+
+
+@contextmanager
+def _as_busy(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if _is_busy(error):
+            raise StoreBusy(f"{path}: {error}") from error
+        raise
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    # The low byte is the primary code, whatever the extended one says.
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
