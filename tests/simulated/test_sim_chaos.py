@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +14,22 @@ from tabhelm.fencing.epochs import EpochIssuer
 from tabhelm.host.engine import start
 from tabhelm.simulated import PageElection, SimulatedReceiver
 
+SEEDS = int(os.environ.get("TABHELM_CHAOS_SEEDS", "24"))
+"""Raise it for a long search."""
+
 
 def played(seed: int, **options: Any) -> Outcome:
     return Chaos(seed, start, **options).run()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_operation_is_lost_or_doubled_and_nobody_leads_beside_another(seed: int) -> None:
     outcome = played(seed)
     assert outcome.problems == []
     assert outcome.acknowledged > 0
 
 
-@pytest.mark.parametrize("seed", range(1000, 1020))
+@pytest.mark.parametrize("seed", range(1000, 1000 + SEEDS // 2))
 def test_wiped_storage_never_revives_a_stale_leader(seed: int) -> None:
     assert played(seed, wipes=True).problems == []
 

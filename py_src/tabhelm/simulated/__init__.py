@@ -15,7 +15,7 @@ from tabhelm.simulated.loop import (
 from tabhelm.simulated.page import SimulatedBrowser, SimulatedPage
 from tabhelm.simulated.pagelink import Settings
 from tabhelm.simulated.pagework import PageContext, PageElection, PageQueue
-from tabhelm.simulated.receiver import Effect, SimulatedReceiver, StrictGuard
+from tabhelm.simulated.receiver import Effect, RememberingGuard, SimulatedReceiver
 from tabhelm.simulated.world import Process, SimulatedAgent, World
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "PageElection",
     "PageQueue",
     "Process",
+    "RememberingGuard",
     "Settings",
     "SimulatedAgent",
     "SimulatedBrowser",
@@ -38,6 +39,5 @@ __all__ = [
     "SimulationLivelock",
     "SimulationStalled",
     "SimulationTimeout",
-    "StrictGuard",
     "World",
 ]

@@ -1,26 +1,23 @@
 """A fenced receiver in memory: the HTTP contract, atomic, with a log of accepted effects for history checkers.
 
-It reads the header and judges tokens by its own few lines, independent of ``tabhelm.fencing``: what both agree on is
-worth more. ``guard`` may be replaced, for instance by one with a fault, to see whether a test notices.
+``guard`` may be replaced, for instance by one with a fault, to see whether a test notices.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from tabhelm.errors import MalformedToken
+from tabhelm.fencing.guard import Marks, StrictGuard
+from tabhelm.fencing.http_form import parse_token_header
 from tabhelm.fencing.token import FencingToken, HighWater
 from tabhelm.ports.http import HttpAnswer
 from tabhelm.simulated.http import HttpRequest
 from tabhelm.simulated.world import World
 
 Verdict = Literal["committed", "rejected", "retry"]
-_STRING = r'"((?:[^"\\]|\\["\\])*)"'
-_HEADER = re.compile(rf"{_STRING};domain={_STRING};epoch=(\d+);stream={_STRING};seq=(\d+);owner={_STRING}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +38,19 @@ class Guard(Protocol):
         """Raise the marks and return ``None``, or refuse and return the mark that the token does not exceed."""
 
 
-class StrictGuard:
-    """Epoch and owner for each (subject, domain, resource); ``seq`` for each stream of the newest epoch."""
+class RememberingGuard:
+    """The real rule, with the marks in memory."""
 
-    def __init__(self) -> None:
-        self._owners: dict[tuple[str, str, str], tuple[int, str]] = {}
-        self._streams: dict[tuple[str, str, str], dict[str, int]] = {}
+    def __init__(self, rule: StrictGuard | None = None) -> None:
+        self._rule = rule or StrictGuard()
+        self._marks: dict[tuple[str, str, str], Marks] = {}
 
     def judge(self, subject: str, token: FencingToken) -> HighWater | None:
         key = (subject, token.domain, token.resource)
-        epoch, owner = self._owners.get(key, (0, ""))
-        streams = self._streams.setdefault(key, {})
-        seq = streams.get(token.stream, 0)
-        if token.epoch < epoch or (token.epoch == epoch and (token.owner_id != owner or token.seq <= seq)):
-            return HighWater(epoch, seq, owner)
-        if token.epoch > epoch:
-            streams.clear()
-        self._owners[key] = (token.epoch, token.owner_id)
-        streams[token.stream] = token.seq
-        return None
+        verdict = self._rule.judge(self._marks.get(key), token)
+        if verdict.marks is not None:
+            self._marks[key] = verdict.marks
+        return verdict.high_water
 
 
 class SimulatedReceiver:
@@ -74,7 +65,7 @@ class SimulatedReceiver:
         apply: Callable[[dict[str, Any]], Verdict] = lambda operation: "committed",
         subject: Callable[[HttpRequest], str] = lambda request: "user",
     ) -> None:
-        self.guard = guard or StrictGuard()
+        self.guard = guard or RememberingGuard()
         self.accepted: list[Effect] = []
         self.tokens: list[FencingToken] = []
         """Every token that was not refused, barriers included."""
@@ -90,7 +81,7 @@ class SimulatedReceiver:
     async def handle(self, request: HttpRequest) -> HttpAnswer:
         """Fence check, duplicate check and effects happen in one step: nothing else runs in between."""
         try:
-            token = parse_token(request.headers.get("fencing-token"))
+            token = parse_token_header(request.headers["fencing-token"])
             operations, single = _operations(request)
         except (ValueError, KeyError, TypeError) as error:
             return _problem(400, "urn:tabhelm:malformed", {"detail": str(error)})
@@ -142,20 +133,6 @@ class SimulatedReceiver:
             )
             self.accepted.append(effect)
         return {"status": verdict}
-
-
-def parse_token(header: str | None) -> FencingToken:
-    """Read a ``Fencing-Token`` header in the canonical order of its parameters.
-
-    Raises:
-        MalformedToken: it is missing or not of that form.
-    """
-    match = _HEADER.match(header or "")
-    if match is None:
-        raise MalformedToken(f"Fencing-Token {header!r} cannot be read")
-    resource, domain, epoch, stream, seq, owner = match.groups()
-    texts = [re.sub(r"\\(.)", r"\1", text) for text in (domain, resource, stream, owner)]
-    return FencingToken(texts[0], texts[1], int(epoch), texts[2], int(seq), texts[3])
 
 
 def _operations(request: HttpRequest) -> tuple[list[dict[str, Any]], bool]:
