@@ -67,7 +67,7 @@ def test_the_barrier_refuses_what_comes_late() -> None:
     assert answer.status == 409
     problem = json.loads(answer.body)
     assert problem["type"] == "urn:tabhelm:stale-token"
-    assert problem["high_water"] == {"epoch": 2, "seq": 0, "owner": "b"}
+    assert problem["high_water"] == {"epoch": 2, "seq": 1, "owner": "b"}
     assert sender.receiver.accepted == [] and len(sender.receiver.refused) == 1
 
 
