@@ -19,6 +19,8 @@ from tabhelm.ports import PageState, Ports
 from tabhelm.ports.database import DatabaseEvent
 from tabhelm.presence import Beaconer, Identity, Roster, TabInfo
 from tabhelm.queue import Queue, QueueHub
+from tabhelm.queue.flusher import BATCH
+from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.queue.shared import QueueServices
 from tabhelm.tasks import Tasks
 
@@ -139,7 +141,8 @@ class Tab:
         endpoint: str | None = None,
         flush: bool | None = None,
         policy: LeadershipPolicy | None = None,
-        limit: int = 100,
+        limit: int = BATCH,
+        send_timeout: float = SEND_TIMEOUT,
     ) -> Queue:
         """Open an offline queue. A tab that names an ``endpoint`` also stands for flushing, unless ``flush`` is
         false."""
@@ -150,7 +153,7 @@ class Tab:
             address = endpoint
 
             async def loop(context: LeaderContext) -> None:
-                await queue.flush(context, address, limit=limit)
+                await queue.flush(context, address, limit=limit, timeout=send_timeout)
 
             self._stand(resource, loop, policy or LeadershipPolicy(online=True))
         return queue

@@ -25,16 +25,16 @@ class PageLoop:
     def __init__(self, handle: str, post: Post) -> None:
         self._handle = handle
         self._post = post
-        self._grant = 0
+        self.grant = 0
         self._acknowledged: asyncio.Future[bool] | None = None
         self._ended: asyncio.Future[str | None] | None = None
         self._tenure: Tenure | None = None
 
     async def confirm(self) -> bool:
         """Tell the page of its grant and wait until it acknowledges."""
-        self._grant += 1
+        self.grant += 1
         self._acknowledged = asyncio.get_running_loop().create_future()
-        self._post({"type": "grant", "election": self._handle, "grant": self._grant})
+        self._post({"type": "grant", "election": self._handle, "grant": self.grant})
         try:
             return await self._acknowledged
         finally:
@@ -45,7 +45,7 @@ class PageLoop:
         self._tenure = context.tenure
         self._ended = asyncio.get_running_loop().create_future()
         self._post(
-            {"type": "lead", "election": self._handle, "grant": self._grant, "token": self._token(context.tenure)}
+            {"type": "lead", "election": self._handle, "grant": self.grant, "token": self._token(context.tenure)}
         )
         try:
             error = await self._wait_ended(context)
@@ -63,7 +63,7 @@ class PageLoop:
             await done.wait()
         except asyncio.CancelledError:
             reason = context.tenure.ended or "stopped"
-            self._post({"type": "revoke", "election": self._handle, "grant": self._grant, "reason": reason})
+            self._post({"type": "revoke", "election": self._handle, "grant": self.grant, "reason": reason})
             await done.wait()  # until the page's function has settled, or the election's grace is over
             raise
         return self._ended.result()
@@ -82,17 +82,22 @@ class PageLoop:
 
     def acknowledged(self, grant: int, accepted: bool = True) -> None:
         """The page accepts (or declines) this grant."""
-        if grant == self._grant and self._acknowledged is not None and not self._acknowledged.done():
+        if grant == self.grant and self._acknowledged is not None and not self._acknowledged.done():
             self._acknowledged.set_result(accepted)
+
+    def close(self) -> None:
+        """The page is gone, or its election is over: nobody answers any more."""
+        self.acknowledged(self.grant, accepted=False)
+        self.ended(self.grant, None)
 
     def ended(self, grant: int, error: str | None) -> None:
         """The page's function settled."""
-        if grant == self._grant and self._ended is not None and not self._ended.done():
+        if grant == self.grant and self._ended is not None and not self._ended.done():
             self._ended.set_result(error)
 
     async def check(self, grant: int) -> bool:
         """``ctx.check()`` of the page: false if this grant is over."""
-        if grant != self._grant or self._tenure is None:
+        if grant != self.grant or self._tenure is None:
             return False
         await self._tenure.check()
         return True

@@ -19,7 +19,9 @@ from tabhelm.observe import Event, as_dict
 from tabhelm.ports import Timer
 from tabhelm.presence import Identity
 from tabhelm.queue import NewOperation, Queue
+from tabhelm.queue.flusher import BATCH
 from tabhelm.queue.records import DEFAULT_PARTITION
+from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.tab import Services, Tab, TabFacts
 
 COALESCE = 0.05
@@ -73,7 +75,6 @@ class Session:
             "resumeQueue": self._resume_queue,
             "check": self._check,
             "diagnose": self._diagnose,
-            "leave": self._leave,
         }
         if self._test_hooks:
             self._calls["forceElection"] = self._force_election
@@ -102,6 +103,8 @@ class Session:
             unsubscribe()
         for timer in self._timers.values():
             timer.cancel()
+        for loop in list(self._loops.values()):
+            loop.acknowledged(loop.grant, accepted=False)  # a grant that waits for this page need not wait longer
         await self.tab.leave(reason, gone=True)
 
     # -- lifecycle ----------------------------------------------------------------------------------------------------
@@ -112,6 +115,13 @@ class Session:
 
     def _resume(self, message: Message) -> None:
         self.tab.set_state(page_state(message))
+        self._say_presence()
+        for handle in self._queues:
+            self._say_stats(handle)
+
+    @property
+    def _frozen(self) -> bool:
+        return self.tab.state.lifecycle == "frozen"
 
     def _update(self, message: Message) -> None:
         self.tab.update(
@@ -147,8 +157,9 @@ class Session:
         self._post({"type": "status", "election": handle, "status": status_message(election.status)})
         if isinstance(election.status, Stopped):
             self._elections.pop(handle, None)
-            key = election.resource.token_resource
-            self._loops.pop(key, None)
+            loop = self._loops.pop(election.resource.token_resource, None)
+            if loop is not None:
+                loop.close()
 
     async def _confirm(self, election: Election) -> bool:
         loop = self._loops.get(election.resource.token_resource)
@@ -195,7 +206,8 @@ class Session:
                 scope=optional_text(message, "scope"),
                 endpoint=optional_text(options, "endpoint"),
                 flush=options.get("flush"),
-                limit=field(options, "batch", int, 100),
+                limit=field(options, "batch", int, BATCH),
+                send_timeout=field(options, "sendTimeoutMs", int, int(SEND_TIMEOUT * 1000)) / 1000,
             )
         except TabhelmError as error:
             problem = {"code": error.code, "message": str(error)}
@@ -272,9 +284,6 @@ class Session:
         if loop is None or not await loop.check(field(params, "grant", int)):
             raise NotJoined(f"election {handle!r} does not lead under this grant")
 
-    async def _leave(self, params: Message) -> Any:
-        await self.tab.leave(field(params, "reason", str, "left"))
-
     async def _diagnose(self, params: Message) -> Any:
         locks = await self._services.ports.locks.query()
         return {
@@ -304,13 +313,18 @@ class Session:
 
     # -- telling the page ---------------------------------------------------------------------------------------------
 
+    # A frozen page's port keeps every message until the thaw: what it can do without is not sent meanwhile.
+
     def _event(self, event: Event) -> None:
-        self._post({"type": "event", "event": as_dict(event)})
+        if not self._frozen:
+            self._post({"type": "event", "event": as_dict(event)})
 
     def _roster_changed(self) -> None:
         self._soon("presence", self._say_presence)
 
     def _say_presence(self) -> None:
+        if self._frozen:
+            return
         self._post({"type": "presence", **presence_view(self.tab, self._services)})
         self._say_leaders()
 
@@ -324,6 +338,8 @@ class Session:
                 self._post({"type": "leader", "election": handle, "resource": key, "leader": view})
 
     def _say_stats(self, handle: str) -> None:
+        if self._frozen:
+            return
         self._services.tasks.start(self._post_stats(handle), "queue stats")
 
     async def _post_stats(self, handle: str) -> None:

@@ -61,6 +61,7 @@ class Locks(Protocol):
 
         Raises:
             LockWithdrawn: the owner was dropped, or is not admitted.
+            NoAuthority: this context can have no locks (insecure or opaque origin).
         """
 
     def admit(self, owner: str) -> None:

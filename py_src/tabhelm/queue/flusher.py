@@ -75,7 +75,9 @@ async def batches(queue: SharedQueue, context: LeaderContext, *, limit: int = BA
         lane.close()
 
 
-async def flush(queue: SharedQueue, context: LeaderContext, endpoint: str, *, limit: int = BATCH) -> None:
+async def flush(
+    queue: SharedQueue, context: LeaderContext, endpoint: str, *, limit: int = BATCH, timeout: float = SEND_TIMEOUT
+) -> None:
     """The built-in leader loop: raise the receiver's marks, then send batch after batch to ``endpoint``."""
     lane = _Lane(queue, context, limit)
     try:
@@ -84,7 +86,7 @@ async def flush(queue: SharedQueue, context: LeaderContext, endpoint: str, *, li
         await lane.recover()
         while True:
             batch = await lane.next()
-            await batch.send(endpoint)
+            await batch.send(endpoint, timeout=timeout)
     finally:
         lane.close()
 

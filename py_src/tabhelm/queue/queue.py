@@ -10,6 +10,7 @@ from tabhelm.errors import InvalidPayload
 from tabhelm.leadership import LeaderContext
 from tabhelm.queue.flusher import BATCH, Batch, batches, flush
 from tabhelm.queue.records import DEFAULT_PARTITION, NewOperation, Operation, QueueStats, draw_operation_id
+from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.queue.shared import SharedQueue
 
 
@@ -48,9 +49,11 @@ class Queue:
         """Batches to send under ``context``'s leadership (see ``flusher.batches``)."""
         return batches(self.shared, context, limit=limit)
 
-    async def flush(self, context: LeaderContext, endpoint: str, *, limit: int = BATCH) -> None:
+    async def flush(
+        self, context: LeaderContext, endpoint: str, *, limit: int = BATCH, timeout: float = SEND_TIMEOUT
+    ) -> None:
         """The built-in leader loop: send everything to a fenced receiver, for as long as the tenure stands."""
-        await flush(self.shared, context, endpoint, limit=limit)
+        await flush(self.shared, context, endpoint, limit=limit, timeout=timeout)
 
     async def stats(self) -> QueueStats:
         """How many operations are queued, in flight, done and dead."""
