@@ -108,22 +108,23 @@ class Boot {
   /** @param {boolean} withSnapshot */
   async run(withSnapshot) {
     this.#onStage("download");
-    const memory = withSnapshot ? settled(this.#memory()) : null;
+    const memory = withSnapshot ? this.#memory() : null;
+    memory?.catch(() => {}); // told below; the runtime may fail first
     await Promise.all(RUNTIME.map((name) => this.#checked(name)));
-    const restored = memory && (await memory);
     this.#patience.doing = "starting the interpreter";
     this.#patience.moved();
     this.#onStage("start");
     const { loadPyodide } = await import(/* @vite-ignore */ /* webpackIgnore: true */ this.#url("pyodide/pyodide.mjs"));
-    let reason = restored && "error" in restored ? text(restored.error) : null;
-    if (restored && "value" in restored) {
+    let reason = null;
+    if (memory) {
       try {
-        const pyodide = await loadPyodide({ ...this.#options(), _loadSnapshot: restored.value });
+        // The runtime awaits the memory when it is ready for it: unpacking runs beside the compiling.
+        const pyodide = await loadPyodide({ ...this.#options(), _loadSnapshot: memory });
         // All that are restored from one snapshot would draw the same "random" numbers.
         pyodide.runPython("import random; random.seed()");
         return this.#booted(pyodide, "snapshot", null, once(() => this.#unpack(pyodide)));
       } catch (error) {
-        reason = `the memory snapshot cannot be restored: ${text(error)}`;
+        reason = `the memory snapshot cannot be used: ${text(error)}`;
         this.#patience.moved();
       }
     }
@@ -151,13 +152,9 @@ class Boot {
   }
 
   async #memory() {
-    try {
-      const packed = await this.#checked(snapshotName);
-      const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-      return new Uint8Array(await new Response(unpacked).arrayBuffer());
-    } catch (error) {
-      throw new Error(`the memory snapshot cannot be used: ${text(error)}`, { cause: error });
-    }
+    const packed = await this.#checked(snapshotName);
+    const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(unpacked).arrayBuffer());
   }
 
   /** @param {any} pyodide */
@@ -202,14 +199,6 @@ class Boot {
 function unpack(pyodide, wheel) {
   pyodide.unpackArchive(wheel, "wheel");
   pyodide.runPython("import importlib; importlib.invalidate_caches()");
-}
-
-/** @template T @param {Promise<T>} promise @returns {Promise<{value: T} | {error: unknown}>} */
-function settled(promise) {
-  return promise.then(
-    (value) => ({ value }),
-    (error) => ({ error }),
-  );
 }
 
 /** The same promise for every call; a failure may be tried again. @param {() => Promise<void>} work */
