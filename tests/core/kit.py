@@ -64,7 +64,9 @@ class Member:
         return [event for event in self.services.events.recent if isinstance(event, EpochIssued)]
 
 
-def join(world: World, name: str, *, confirm: Callable[[Election], Awaitable[bool]] | None = None, **facts: Any) -> Member:
+def join(
+    world: World, name: str, *, confirm: Callable[[Election], Awaitable[bool]] | None = None, **facts: Any
+) -> Member:
     """Let a tab with an engine of its own join."""
     agent = world.agent(name)
     ports = world.ports(agent)

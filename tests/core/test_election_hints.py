@@ -12,9 +12,7 @@ from tabhelm.election import LeadershipPolicy, ineligible, rank
 from tabhelm.errors import InvalidPolicy
 from tabhelm.presence import TabInfo
 
-TAB = TabInfo(
-    "t-1", "c-1", 1, "e", "active", True, True, "1", frozenset({"a"}), frozenset({"app:r"}), 0.0, "alive"
-)
+TAB = TabInfo("t-1", "c-1", 1, "e", "active", True, True, "1", frozenset({"a"}), frozenset({"app:r"}), 0.0, "alive")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,10 @@ def test_many_contexts_at_once_get_different_epochs_of_one_domain(seed: int) -> 
         async def main() -> None:
             found = [issuer(world, f"a{n}") for n in range(6)]
             grants: list[Grant] = await asyncio.gather(
-                *(agent.start(each.issue(R, agent.name, "web-locks", takeovers_seen=0, holds=yes)) for agent, each in found)
+                *(
+                    agent.start(each.issue(R, agent.name, "web-locks", takeovers_seen=0, holds=yes))
+                    for agent, each in found
+                )
             )
             assert sorted(grant.epoch for grant in grants) == [1, 2, 3, 4, 5, 6]
             assert len({grant.domain for grant in grants}) == 1

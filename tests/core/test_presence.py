@@ -14,7 +14,9 @@ from tabhelm.simulated import World
 TAB = TabNote("t-1", "c-1", 1, "active", True, True, "1.0", (), ("app:r",), 2.0)
 
 
-def beacon(number: int = 1, *, sender: str = "other", pause: float = 15.0, tabs: tuple[TabNote, ...] = (TAB,)) -> Beacon:
+def beacon(
+    number: int = 1, *, sender: str = "other", pause: float = 15.0, tabs: tuple[TabNote, ...] = (TAB,)
+) -> Beacon:
     return Beacon(sender, number, pause, tabs, (LeaderNote("app:r", "t-1", "c-1", "d", 4, 0.0),) if tabs else ())
 
 

@@ -2,6 +2,7 @@
 import { join } from "/tabhelm/tabhelm.mjs";
 
 const QUEUE = "mutations";
+const BATCH = 10; // small, so that progress can be watched
 const KEPT = "inspections:unsent";
 const LOG_LINES = 100;
 
@@ -294,12 +295,10 @@ const attempt = (work) => async () => {
 async function start() {
   showCases("Loading…");
   void refresh();
+  const test = new URLSearchParams(location.search).has("test");
+  const began = performance.now();
   try {
-    tab = await join({
-      app: "inspections",
-      capabilities: ["offline.flush.v1"],
-      testHooks: new URLSearchParams(location.search).has("test"),
-    });
+    tab = await join({ app: "inspections", capabilities: ["offline.flush.v1"], testHooks: test });
   } catch (error) {
     $("connection").textContent = "not joined";
     $("connection").className = "pill lost";
@@ -311,7 +310,8 @@ async function start() {
   tab.addEventListener("event", ({ detail: { type, ...fields } }) => {
     log(`${type} ${Object.entries(fields).map(([name, value]) => `${name}=${value}`).join(" ")}`);
   });
-  queue = tab.queue(QUEUE, { endpoint: "/api/operations" });
+  queue = tab.queue(QUEUE, { endpoint: "/api/operations", batch: BATCH });
+  if (test) window.demo = { tab, queue, readyMs: performance.now() - began };
   queue.addEventListener("stats", (event) => showStats(event.detail));
   showHost(tab.hostState);
   showPresence();

@@ -42,7 +42,7 @@ class NewOperation:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One stored operation. Wall-clock seconds are for ages and display; ``not_before`` is bounded when it is read."""
+    """One stored operation. Wall-clock seconds are for ages and display."""
 
     queue: str
     op_id: str

@@ -1,0 +1,263 @@
+"""``demo --play``: real headless tabs play the demo, are broken on purpose, and a verdict is given.
+
+Act one: three tabs enqueue while offline, go online, and the leading tab crashes in mid-flush. Act two: the next leader
+is the tab whose process holds the engine; it is killed in mid-flush too, with a fourth tab opened for it. Act three:
+the leader is frozen, and another tab enqueues more. At the end every operation must have been applied exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tabhelm.testing import ChaosBrowser, ChaosError, ChaosTab, wait_for
+from tabhelm_build.browsers import find_chromium
+from tabhelm_build.bundle import DIST
+from tabhelm_build.demo_server import DemoServer
+
+RESOURCE = "inspections:offline-queue:mutations"
+EACH = 20
+LATER = 5
+LIMIT = 150.0
+
+_WATCH = """() => {
+  window.seen = [];
+  demo.tab.addEventListener("event", ({ detail }) => {
+    if (detail.type === "leadership-changed" && detail.after === "leading")
+      seen.push({ at: performance.timeOrigin + performance.now(), tab: detail.tab, epoch: detail.epoch });
+  });
+  return { id: demo.tab.id, readyMs: demo.readyMs };
+}"""
+_ENQUEUE = """async ([name, count]) => {
+  const form = document.getElementById("add");
+  for (let n = 0; n < count; n++) {
+    form.elements.title.value = `${name} ${n}`;
+    form.requestSubmit();
+  }
+}"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play; returns 0 if every promise held."""
+    as_json = "--json" in (arguments or [])
+    chromium = find_chromium()
+    play = Play(quiet=as_json)
+    try:
+        with DemoServer(DIST) as server:
+            asyncio.run(asyncio.wait_for(play.run(server, str(chromium)), LIMIT))
+    except (ChaosError, TimeoutError, AssertionError) as error:
+        print(f"demo --play: {error or f'not finished within {LIMIT:g} s'}", file=sys.stderr)
+        return 2
+    result = play.result()
+    if as_json:
+        print(json.dumps(result))
+    else:
+        play.tell(result)
+    return 0 if result["verdict"] == "passed" else 1
+
+
+@dataclass
+class Play:
+    """One performance and what it came to."""
+
+    quiet: bool = False
+    began: float = field(default_factory=time.monotonic)
+    names: dict[str, str] = field(default_factory=dict)
+    """Tab id to the letter it is called by."""
+    tabs: dict[str, ChaosTab] = field(default_factory=dict)
+    ready_ms: list[float] = field(default_factory=list)
+    failover_ms: dict[str, float] = field(default_factory=dict)
+    leaders: dict[int, str] = field(default_factory=dict)
+    """Epoch to the letter of the tab that led under it."""
+    titles: list[str] = field(default_factory=list)
+    effects: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """One line of the timeline."""
+        print(
+            f"{time.monotonic() - self.began:6.2f} s  {text}", file=sys.stderr if self.quiet else sys.stdout, flush=True
+        )
+
+    async def run(self, server: DemoServer, chromium: str) -> None:
+        """All three acts."""
+        async with ChaosBrowser.launch(chromium) as browser:
+            await self._first_act(browser, server)
+            await self._second_act(browser, server)
+            await self._third_act(server)
+            self.effects = await asyncio.to_thread(server.effects)
+            self.requests = await asyncio.to_thread(server.requests)
+
+    async def _first_act(self, browser: ChaosBrowser, server: DemoServer) -> None:
+        self.say("Act one: three tabs, offline")
+        for name in "ABC":
+            await self._open(browser, server, name)
+        for name in "ABC":
+            await self.tabs[name].offline(True)
+            await self._enqueue(name, EACH)
+        await self._queued(3 * EACH)
+        self.say(f"{3 * EACH} operations are durable in the queue; nobody leads")
+        # B goes online first and leads; A's process holds the engine.
+        await asyncio.to_thread(lambda: server.faults(delay_ms=150))
+        await self.tabs["B"].offline(False)
+        await self._leads("B")
+        for name in "AC":
+            await self.tabs[name].offline(False)
+        await self.tabs["A"].show()
+        await self._mid_flush(server)
+        self.say("Crashing tab B, which leads and has a batch on its way")
+        at = time.time()
+        await self.tabs["B"].crash()
+        await self._failover("crash", at, ["A", "C"])
+        await self._release(server)
+
+    async def _second_act(self, browser: ChaosBrowser, server: DemoServer) -> None:
+        leader = self.leaders[max(self.leaders)]
+        if leader != "A":
+            self.say(f"Act two needs tab A, whose process holds the engine, to lead; {leader} closes")
+            await self.tabs.pop(leader).close()
+            await self._leads("A")
+        self.say("Act two: a fourth tab opens; tab A leads, and its process holds the engine")
+        await self._open(browser, server, "D")
+        if len(await asyncio.to_thread(server.effects)) >= len(self.titles):
+            await self._enqueue("D", EACH)
+        await self._mid_flush(server)
+        self.say("Killing tab A's process: leader, engine and a batch on its way are gone at once")
+        at = time.time()
+        await self.tabs["A"].kill_process()
+        await self._failover("engine_crash", at, [name for name in "CD" if name in self.tabs])
+        await self._release(server)
+        await self._all_applied(server)
+        self.say(f"{len(self.titles)} operations are applied")
+
+    async def _third_act(self, server: DemoServer) -> None:
+        leader = self.leaders[max(self.leaders)]
+        alive = [name for name in self.tabs if name not in ("B", "A")]
+        if len(alive) < 2:
+            raise AssertionError("act three needs two living tabs")
+        other = next(name for name in alive if name != leader)
+        self.say(f"Act three: tab {leader} leads and is frozen; tab {other} enqueues {LATER} more")
+        at_before = time.time()
+        await self.tabs[leader].freeze()
+        await self._failover("freeze", at_before, [other])
+        await self._enqueue(other, LATER)
+        await self._all_applied(server)
+        await self.tabs[leader].thaw()
+        self.say(f"{len(self.titles)} operations are applied; the frozen tab is awake again and leads nothing")
+
+    # -- pieces -------------------------------------------------------------------------------------------------------
+
+    async def _open(self, browser: ChaosBrowser, server: DemoServer, name: str) -> None:
+        tab = await browser.new_tab(f"{server.url}/?test")
+        await tab.until("() => window.demo !== undefined", timeout=60, what=f"tab {name} to join")
+        facts = await tab.evaluate(_WATCH)
+        self.tabs[name], self.names[facts["id"]] = tab, name
+        self.ready_ms.append(round(facts["readyMs"], 1))
+        self.say(f"Tab {name} joined in {facts['readyMs']:.0f} ms")
+
+    async def _enqueue(self, name: str, count: int) -> None:
+        prefix = f"{name}{len(self.titles)}"
+        await self.tabs[name].evaluate(_ENQUEUE, [prefix, count])
+        self.titles += [f"{prefix} {number}" for number in range(count)]
+        self.say(f"Tab {name} enqueued {count} operations")
+
+    async def _queued(self, count: int) -> None:
+        tab = self.tabs["A"]
+        await tab.until(
+            "async (count) => (await demo.queue.stats()).queued === count", arg=count, what=f"{count} queued operations"
+        )
+
+    async def _note_leaders(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for tab in self.tabs.values():
+            if not tab.gone and not tab.silent:
+                found += await tab.evaluate("() => window.seen ?? []")
+        for each in found:
+            name = self.names.get(each["tab"], "?")
+            if each["epoch"] not in self.leaders:
+                self.leaders[each["epoch"]] = name
+                self.say(f"Tab {name} leads with epoch {each['epoch']}")
+        return found
+
+    async def _leads(self, name: str) -> None:
+        async def led() -> bool:
+            return any(self.names.get(each["tab"]) == name for each in await self._note_leaders())
+
+        await wait_for(led, 30, f"tab {name} to lead")
+
+    async def _failover(self, what: str, at: float, names: list[str]) -> None:
+        before = max(self.leaders)
+
+        async def next_leader() -> dict[str, Any] | None:
+            found = [each for each in await self._note_leaders() if each["epoch"] > before]
+            return min(found, key=lambda each: float(each["at"])) if found else None
+
+        for name in [name for name, tab in self.tabs.items() if tab.gone]:
+            del self.tabs[name]
+        leader = await wait_for(next_leader, 60, f"one of the tabs {', '.join(names)} to lead")
+        self.failover_ms[what] = round(leader["at"] - at * 1000, 1)
+        self.say(f"… after {self.failover_ms[what]:.0f} ms")
+
+    async def _mid_flush(self, server: DemoServer) -> None:
+        """Wait until something is applied, and hold the next batch at the server: its sender dies with it on its
+        way."""
+        await asyncio.to_thread(lambda: server.faults(hold=True, count=1))
+        await wait_for(lambda: asyncio.to_thread(server.held), 30, "a batch to be on its way")
+
+    async def _release(self, server: DemoServer) -> None:
+        """Let the dead leader's late write go on: the server must refuse it."""
+        await asyncio.to_thread(lambda: server.faults(release=True))
+        await asyncio.to_thread(lambda: server.faults(delay_ms=20))
+        self.say("The dead leader's batch, held back until now, reaches the server")
+
+    async def _all_applied(self, server: DemoServer) -> None:
+        async def applied() -> bool:
+            return len(await asyncio.to_thread(server.effects)) >= len(self.titles)
+
+        await wait_for(applied, 60, f"{len(self.titles)} operations to be applied")
+
+    # -- the verdict --------------------------------------------------------------------------------------------------
+
+    def result(self) -> dict[str, Any]:
+        """The figures, as ``--json`` prints them."""
+        applied = [str(effect["payload"].get("title")) for effect in self.effects]
+        marks: dict[tuple[str, str], tuple[int, str]] = {}
+        stale = 0
+        for effect in self.effects:
+            key = (effect["domain"], effect["resource"])
+            epoch, owner = marks.get(key, (0, ""))
+            if effect["epoch"] < epoch or (effect["epoch"] == epoch and effect["owner"] != owner):
+                stale += 1
+            marks[key] = max((epoch, owner), (effect["epoch"], effect["owner"]))
+        lost = len(set(self.titles) - set(applied))
+        duplicates = len(applied) - len(set(applied))
+        failed = lost or duplicates or stale or len(self.failover_ms) < 3
+        return {
+            "tabs": len(self.ready_ms),
+            "operations": len(self.titles),
+            "accepted": len(applied),
+            "duplicates": duplicates,
+            "lost": lost,
+            "stale_accepted": stale,
+            "stale_rejected": sum(1 for request in self.requests if request["outcome"] == 409),
+            "leaders": [{"tab": self.leaders[epoch], "epoch": epoch} for epoch in sorted(self.leaders)],
+            "failover_ms": self.failover_ms,
+            "ready_ms": self.ready_ms,
+            "verdict": "failed" if failed else "passed",
+        }
+
+    def tell(self, result: dict[str, Any]) -> None:
+        """The verdict for people."""
+        print()
+        print(f"  {result['operations']} operations enqueued, {result['accepted']} applied")
+        print(f"  lost {result['lost']}, doubled {result['duplicates']}, accepted from a stale leader", end=" ")
+        print(f"{result['stale_accepted']}, refused from one {result['stale_rejected']}")
+        led = ", ".join(f"{leader['tab']} (epoch {leader['epoch']})" for leader in result["leaders"])
+        print(f"  leaders in turn: {led}")
+        print("  next leader after", ", ".join(f"{k.replace('_', ' ')}: {v:.0f} ms" for k, v in
+        self.failover_ms.items())) print(f"  tabs ready after {', '.join(f'{ms:.0f}' for ms in self.ready_ms)} ms")
+        print(f"\n  Verdict: {result['verdict']}")
