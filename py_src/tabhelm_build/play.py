@@ -99,6 +99,7 @@ class Play:
         for name in "ABC":
             await self.tabs[name].offline(True)
             await self._enqueue(name, EACH)
+        await self._note_leaders()
         await self._queued(3 * EACH)
         self.say(f"{3 * EACH} operations are durable in the queue; nobody leads")
         # B goes online first and leads; A's process holds the engine.
@@ -258,6 +259,7 @@ class Play:
         print(f"{result['stale_accepted']}, refused from one {result['stale_rejected']}")
         led = ", ".join(f"{leader['tab']} (epoch {leader['epoch']})" for leader in result["leaders"])
         print(f"  leaders in turn: {led}")
-        print("  next leader after", ", ".join(f"{k.replace('_', ' ')}: {v:.0f} ms" for k, v in
-        self.failover_ms.items())) print(f"  tabs ready after {', '.join(f'{ms:.0f}' for ms in self.ready_ms)} ms")
+        waits = ", ".join(f"{what.replace('_', ' ')}: {ms:.0f} ms" for what, ms in self.failover_ms.items())
+        print(f"  next leader after {waits}")
+        print(f"  tabs ready after {', '.join(f'{ms:.0f}' for ms in self.ready_ms)} ms")
         print(f"\n  Verdict: {result['verdict']}")

@@ -54,6 +54,8 @@ class Operation:
     attempts: int = 0
     """How often the receiver said ``retry``."""
     not_before: float = 0.0
+    delayed_at: float = 0.0
+    """When ``not_before`` was set: a clock that shows less has been set back, and the wait is over."""
     epoch: int = 0
     """The epoch of the claim, while in flight."""
     unknown_since: float = 0.0

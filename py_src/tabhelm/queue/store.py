@@ -18,8 +18,6 @@ from tabhelm.queue.records import NewOperation, Operation, OperationState, Outco
 RETENTION = 30 * 86_400.0
 """Seconds that receipts are kept, and after which an operation of unknown outcome is never sent again: a receiver
 remembers operation ids for as long as it advertises (``Tabhelm-Retention``), by default 30 days."""
-MAX_WAIT = 3600.0
-"""A ``not_before`` further away than this was written by a clock that has jumped since: it is due."""
 _TRIM = 50
 _PAGE = 200
 
@@ -128,7 +126,7 @@ class QueueStore:
                         continue
                     if operation.unknown_since and now - operation.unknown_since > RETENTION:
                         dead.append(operation.changed(state="dead", reason="outcome-unknown"))
-                    elif 0 < wait <= MAX_WAIT:
+                    elif wait > 0 and now >= operation.delayed_at:
                         blocked.add(operation.partition)
                         due = wait if due is None else min(due, wait)
                     else:
@@ -251,5 +249,9 @@ def _after(operation: Operation, outcome: Outcome | None, now: float, delay: flo
     if outcome.status == "rejected":
         return back.changed(state="dead", reason=outcome.detail or "rejected")
     if outcome.status == "retry":
-        return back.changed(attempts=operation.attempts + 1, not_before=now + delay, reason=outcome.detail)
-    return back.changed(unknown_since=operation.unknown_since or now, not_before=now + delay, reason=outcome.detail)
+        return back.changed(
+            attempts=operation.attempts + 1, not_before=now + delay, delayed_at=now, reason=outcome.detail
+        )
+    return back.changed(
+        unknown_since=operation.unknown_since or now, not_before=now + delay, delayed_at=now, reason=outcome.detail
+    )
