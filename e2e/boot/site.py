@@ -1,0 +1,115 @@
+"""Serves a bundle, whole at ``/tabhelm/`` and with one broken file at ``/broken/<how>/<file>/``, under the demo's policy.
+
+``how``: ``missing`` (404), ``page`` (a login page with status 200), ``short`` (the second half cut off), ``changed`` (one
+byte is another), ``silent`` (no answer until the site closes).
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'; "
+    "style-src 'self'; img-src 'self'"
+)
+PAGE = b"<!doctype html><title>Please log in</title>"
+WORKER = b"""
+import { boot } from "/tabhelm/boot.mjs";
+const booted = boot({});
+self.onconnect = ({ ports: [port] }) => {
+  port.onmessage = async ({ data }) => {
+    const { pyodide, from } = await booted;
+    port.postMessage({ from, answer: pyodide.runPython(data) });
+  };
+};
+"""
+_TYPES = {".mjs": "text/javascript", ".wasm": "application/wasm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A running site. ``extra``: path → content, served before anything else."""
+
+    url: str
+    extra: dict[str, bytes]
+
+
+@contextmanager
+def serve(bundle: Path) -> Iterator[Site]:
+    """Serve ``bundle`` on a free port of this machine."""
+    extra: dict[str, bytes] = {"/worker.mjs": WORKER}
+    closing = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            top, _, rest = path.removeprefix("/").partition("/")
+            how = broken = ""
+            if top == "broken":
+                how, broken, rest = rest.split("/", 2)
+                broken = broken.replace("~", "/")
+            if path == "/blank":
+                self.answer(200, PAGE, "text/html")
+            elif path in extra:
+                self.answer(200, extra[path], _kind(path))
+            elif top not in ("tabhelm", "broken") or not (bundle / rest).is_file():
+                self.answer(404, b"not found", "text/plain")
+            elif rest == broken:
+                self.spoilt(how, (bundle / rest).read_bytes(), _kind(rest))
+            else:
+                self.answer(200, (bundle / rest).read_bytes(), _kind(rest))
+
+        def spoilt(self, how: str, body: bytes, kind: str) -> None:
+            match how:
+                case "missing":
+                    self.answer(404, b"not found", "text/plain")
+                case "page":
+                    self.answer(200, PAGE, "text/html")
+                case "short":
+                    self.answer(200, body[: len(body) // 2], kind)
+                case "changed":
+                    self.answer(200, body[:-9] + bytes([body[-9] ^ 1]) + body[-8:], kind)
+                case _:
+                    closing.wait()
+                    self.close_connection = True
+
+        def answer(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Security-Policy", POLICY)
+            self.send_header("Cache-Control", "max-age=600")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass  # pages that give up close their connections
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield Site(f"http://127.0.0.1:{server.server_port}", extra)
+        finally:
+            closing.set()
+            server.shutdown()
+            thread.join()
+
+
+def _kind(path: str) -> str:
+    suffix = Path(path).suffix
+    return _TYPES.get(suffix) or mimetypes.guess_type(path)[0] or "application/octet-stream"

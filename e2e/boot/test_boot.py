@@ -1,0 +1,202 @@
+"""Booting the real bundle in a real browser: from the snapshot, plainly, and with everything that can be wrong with it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tabhelm.testing import ChaosBrowser, ChaosTab
+
+from .site import Site, serve
+
+BUNDLE = Path(os.environ.get("TABHELM_DIST") or Path(__file__).resolve().parents[2] / "dist")
+RUNTIME = ("pyodide/pyodide.mjs", "pyodide/pyodide.asm.mjs", "pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip")
+SNAPSHOT = "snapshot.bin.gz"
+
+BOOT = """async ([path, options, code]) => {
+  const stages = [];
+  const { boot } = await import("/tabhelm/boot.mjs");
+  try {
+    const indexURL = new URL(path, location.href);
+    const booted = await boot({ indexURL, onStage: (stage) => stages.push(stage), ...options });
+    const { from, fallbackReason, version } = booted;
+    return { from, fallbackReason, version, stages, answer: code ? booted.pyodide.runPython(code) : null };
+  } catch (error) {
+    return { error: error.name, code: error.code, message: error.message, stages };
+  }
+}"""
+DRAWN = """
+import json, os, random, secrets, uuid
+json.dumps({
+    "random": random.random(),
+    "randbytes": random.randbytes(8).hex(),
+    "urandom": os.urandom(8).hex(),
+    "secrets": secrets.token_hex(8),
+    "uuid4": str(uuid.uuid4()),
+    "uuid7": str(uuid.uuid7()),
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with serve(BUNDLE) as served:
+        yield served
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tab(browser: ChaosBrowser, site: Site) -> ChaosTab:
+    return await browser.new_tab(f"{site.url}/blank")
+
+
+async def boot(tab: ChaosTab, path: str = "/tabhelm/", code: str = "", **options: object) -> dict[str, Any]:
+    """Boot in a page; what came of it."""
+    result: dict[str, Any] = await tab.evaluate(BOOT, [path, options, code])
+    return result
+
+
+def broken(how: str, name: str) -> str:
+    return f"/broken/{how}/{name.replace('/', '~')}/"
+
+
+# -- the ordinary ways -------------------------------------------------------------------------------------------------
+
+
+async def test_boots_from_the_snapshot_with_our_modules_imported(tab: ChaosTab) -> None:
+    code = "import sys; import tabhelm; sorted(m for m in sys.modules if m.startswith('tabhelm.browser.'))[0]"
+    result = await boot(tab, code=code)
+    assert (result.get("from"), result.get("fallbackReason")) == ("snapshot", None), result
+    assert result["stages"] == ["download", "start", "ready"]
+    assert result["answer"].startswith("tabhelm.browser.")
+
+
+async def test_boots_plainly_when_asked_to(tab: ChaosTab) -> None:
+    result = await boot(tab, code="import tabhelm; tabhelm.__version__", snapshot=False)
+    assert (result.get("from"), result.get("fallbackReason")) == ("plain", None), result
+    assert result["answer"] == result["version"]
+
+
+async def test_all_that_are_restored_from_one_snapshot_draw_their_own(browser: ChaosBrowser, site: Site) -> None:
+    drawn = []
+    for number in range(4):
+        tab = await browser.new_tab(f"{site.url}/blank")
+        result = await boot(tab, code=DRAWN)
+        assert result["from"] == "snapshot"
+        drawn.append(json.loads(result["answer"]))
+        ask = """([name, code]) => new Promise((answered, failed) => {
+          const worker = new SharedWorker("/worker.mjs", { type: "module", name });
+          worker.onerror = (event) => failed(new Error(event.message));
+          worker.port.onmessage = (event) => answered(event.data);
+          worker.port.postMessage(code);
+        })"""
+        result = await tab.evaluate(ask, [f"engine {number}", DRAWN])
+        assert result["from"] == "snapshot"
+        drawn.append(json.loads(result["answer"]))
+    for kind in drawn[0]:
+        values = {each[kind] for each in drawn}
+        assert len(values) == len(drawn), f"{kind} repeats: {values}"
+
+
+async def test_the_wheel_is_unpacked_on_demand_after_a_restore(tab: ChaosTab) -> None:
+    found = await tab.evaluate("""async () => {
+      const { boot } = await import("/tabhelm/boot.mjs");
+      const { pyodide, unpackWheel } = await boot({});
+      const look = () => pyodide.runPython("import os, tabhelm; os.path.exists(tabhelm.__file__)");
+      const before = look();
+      await Promise.all([unpackWheel(), unpackWheel()]);
+      pyodide.runPython("import tabhelm.simulated, importlib.metadata as m; m.version('tabhelm')");
+      return [before, look()];
+    }""")
+    assert found == [False, True]
+
+
+@pytest.mark.parametrize("own_boot", [True, False], ids=["our boot", "the runtime alone"])
+async def test_micropip_installs_our_wheel_from_the_bundle(tab: ChaosTab, own_boot: bool) -> None:
+    installed = await tab.evaluate(
+        """async (ownBoot) => {
+          const { wheel } = await import("/tabhelm/runtime-info.mjs");
+          let pyodide;
+          if (ownBoot) ({ pyodide } = await (await import("/tabhelm/boot.mjs")).boot({}));
+          else {
+            const { loadPyodide } = await import("/tabhelm/pyodide/pyodide.mjs");
+            pyodide = await loadPyodide({ indexURL: new URL("/tabhelm/pyodide/", location.href).href });
+          }
+          await pyodide.loadPackage("micropip");
+          await pyodide.pyimport("micropip").install(new URL(`/tabhelm/${wheel}`, location.href).href);
+          return pyodide.runPython("import importlib.metadata as m, tabhelm; [m.version('tabhelm'), tabhelm.__version__]").toJs();
+        }""",
+        own_boot,
+        timeout=60,
+    )
+    assert installed[0] == installed[1]
+
+
+# -- a runtime that is not what was built ------------------------------------------------------------------------------
+
+
+async def test_a_wrong_runtime_is_named_at_once(tab: ChaosTab) -> None:
+    for how, code, text in (
+        ("missing", "download", "answered with status 404"),
+        ("page", "content", "bytes, but"),
+        ("short", "content", "bytes, but"),
+        ("changed", "content", "is not the file that was built"),
+    ):
+        for name in RUNTIME:
+            result = await tab.evaluate(BOOT, [broken(how, name), {}, ""], timeout=10)
+            assert (result.get("error"), result.get("code")) == ("BootError", code), (how, name, result)
+            assert name in result["message"]
+            assert text in result["message"]
+            assert result["stages"] == ["download", "failed"]
+
+
+async def test_a_silent_server_ends_the_patience(tab: ChaosTab) -> None:
+    result = await boot(tab, broken("silent", "pyodide/pyodide.asm.wasm"), timeoutMs=1_000)
+    assert (result.get("error"), result.get("code")) == ("BootError", "timeout"), result
+    assert "nothing moved for 1000 ms while loading" in result["message"]
+
+
+# -- a snapshot that cannot be used ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["missing", "page", "short", "changed"])
+async def test_a_wrong_snapshot_is_done_without_and_told(tab: ChaosTab, how: str) -> None:
+    result = await boot(tab, broken(how, SNAPSHOT), "import tabhelm, random; str(random.random())")
+    assert result.get("from") == "plain", result
+    assert result["fallbackReason"].startswith("the memory snapshot cannot be used: ")
+    assert SNAPSHOT in result["fallbackReason"]
+    assert result["stages"] == ["download", "start", "ready"]
+
+
+@pytest.mark.parametrize("spoil", ["another build", "no memory"])
+async def test_a_snapshot_that_the_runtime_refuses_is_done_without(tab: ChaosTab, site: Site, spoil: str) -> None:
+    """Such a one has the right hash: it was built so."""
+    memory = bytearray(gzip.decompress((BUNDLE / SNAPSHOT).read_bytes()))
+    if spoil == "another build":
+        memory[16:48] = bytes(32)
+    else:
+        memory[:] = b"not a snapshot at all, whatever its length"
+    packed = gzip.compress(memory, compresslevel=1)
+    integrity = f"sha384-{base64.b64encode(hashlib.sha384(packed).digest()).decode()}"
+    lines = (BUNDLE / "runtime-info.mjs").read_text(encoding="utf-8").splitlines()
+    entry = f'  "{SNAPSHOT}": {{ size: {len(packed)}, integrity: "{integrity}" }},'
+    altered = "\n".join(entry if line.startswith(f'  "{SNAPSHOT}"') else line for line in lines)
+    folder = f"/altered-{spoil.split()[0]}"
+    for path in BUNDLE.rglob("*"):
+        if path.is_file():
+            site.extra[f"{folder}/{path.relative_to(BUNDLE).as_posix()}"] = path.read_bytes()
+    site.extra[f"{folder}/{SNAPSHOT}"] = packed
+    site.extra[f"{folder}/runtime-info.mjs"] = altered.encode()
+    result = await tab.evaluate(
+        BOOT.replace("/tabhelm/boot.mjs", f"{folder}/boot.mjs"), [f"{folder}/", {}, "import tabhelm; 'fine'"]
+    )
+    assert (result.get("from"), result.get("answer")) == ("plain", "fine"), result
+    assert "snapshot" in result["fallbackReason"].lower()
