@@ -1,7 +1,7 @@
-"""Serves a bundle, whole at ``/tabhelm/`` and with one broken file at ``/broken/<how>/<file>/``, under the demo's policy.
+"""Serves a bundle under the demo's policy: whole at ``/tabhelm/``, with one broken file at ``/broken/<how>/<file>/``.
 
-``how``: ``missing`` (404), ``page`` (a login page with status 200), ``short`` (the second half cut off), ``changed`` (one
-byte is another), ``silent`` (no answer until the site closes).
+``how``: ``missing`` (404), ``page`` (a login page with status 200), ``short`` (the second half cut off), ``changed``
+(one byte is another), ``silent`` (no answer until the site closes).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Booting the real bundle in a real browser: from the snapshot, plainly, and with everything that can be wrong with it."""
+"""Booting the real bundle in a real browser: from the snapshot, plainly, and with all that can be wrong with it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ async def test_micropip_installs_our_wheel_from_the_bundle(tab: ChaosTab, own_bo
           }
           await pyodide.loadPackage("micropip");
           await pyodide.pyimport("micropip").install(new URL(`/tabhelm/${wheel}`, location.href).href);
-          return pyodide.runPython("import importlib.metadata as m, tabhelm; [m.version('tabhelm'), tabhelm.__version__]").toJs();
+          const version = "import importlib.metadata as m, tabhelm; [m.version('tabhelm'), tabhelm.__version__]";
+          return pyodide.runPython(version).toJs();
         }""",
         own_boot,
         timeout=60,
