@@ -9,17 +9,21 @@ python build.py bench            benchmarks beside raw browser APIs
 """
 
 import sys
-from pathlib import Path
 
+# In words that every Python reads, the second one too: this line is for whoever starts a wrong one.
 if sys.version_info < (3, 11):
-    sys.exit(f"tabhelm needs Python 3.11 or newer; this is {sys.version.split()[0]}. Run: python3.11 build.py …")
+    version = sys.version.split()[0]
+    sys.exit("build.py: tabhelm needs Python 3.11 or newer; this is " + version + ". Run: python3.11 build.py")
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "py_src"))
+import os
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(ROOT, "py_src"))
 
 if __name__ == "__main__":
     from tabhelm_build.bootstrap import enter_environment
 
-    enter_environment(Path(__file__).resolve().parent)
+    enter_environment(ROOT)
 
     from tabhelm_build.cli import main
 

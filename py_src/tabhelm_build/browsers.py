@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tabhelm_build.bootstrap import fail, say
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_HELP = "install one (Debian: apt-get install chromium), or name one in TABHELM_CHROMIUM"
 
 
 def find_chromium(install: bool = True) -> Path:
@@ -20,58 +22,69 @@ def find_chromium(install: bool = True) -> Path:
     """
     chosen = os.environ.get("TABHELM_CHROMIUM")
     if chosen:
-        if not Path(chosen).exists():
+        if not Path(chosen).is_file():
             fail(f"TABHELM_CHROMIUM names {chosen}, which does not exist")
         return Path(chosen)
-    found = _playwright() or _system()
+    found = first_that_runs([_playwright(), *_system()])
     if found is None and install:
         found = _install()
     if found is None:
-        fail("no Chromium was found: install one, or name it in TABHELM_CHROMIUM")
-    say(f"Using {found} ({_version(found)})")
-    os.environ["TABHELM_CHROMIUM"] = str(found)
-    return found
+        fail(f"no Chromium was found: {_HELP}")
+    path, version = found
+    say(f"Using {path} ({version})")
+    os.environ["TABHELM_CHROMIUM"] = str(path)
+    return path
 
 
-def _playwright() -> Path | None:
+def first_that_runs(candidates: Iterable[Path]) -> tuple[Path, str] | None:
+    """The first of ``candidates`` that can be started, and its version.
+
+    One that is there may not start: Playwright's downloads come without the libraries that they need, and on some
+    systems ``chromium-browser`` is a script that says how to get another package.
+    """
+    for path in candidates:
+        if path.is_file() and (version := _version(path)):
+            return path, version
+    return None
+
+
+def _playwright() -> Path:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        path = Path(playwright.chromium.executable_path)
-    return path if path.exists() else None
+        return Path(playwright.chromium.executable_path)
 
 
-def _system() -> Path | None:
-    for name in NAMES:
-        if path := shutil.which(name):
-            return Path(path)
-    mac = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
-    return mac if mac.exists() else None
+def _system() -> list[Path]:
+    found = [Path(path) for name in NAMES if (path := shutil.which(name))]
+    return [*found, Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")]
 
 
-def _install() -> Path | None:
+def _install() -> tuple[Path, str] | None:
     say("No Chromium found; trying Playwright's …")
-    done = subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], capture_output=True, text=True)
-    if done.returncode == 0 and (path := _playwright()):
-        return path
-    if shutil.which("apt-get") and os.geteuid() == 0:
-        say("Playwright's could not be fetched; installing the system's package 'chromium' …")
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
-            done = subprocess.run(command, capture_output=True, text=True, env=environment)
-            if done.returncode:
-                last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-                fail(f"{' '.join(command)} failed: {' '.join(last)}. Install a Chromium, or set TABHELM_CHROMIUM")
-        return _system()
-    fail(
-        "no Chromium was found and none could be installed. Install one (Debian: apt-get install chromium), "
-        "or name one in TABHELM_CHROMIUM"
-    )
+    done = _run([sys.executable, "-m", "playwright", "install", "chromium"])
+    if done.returncode == 0 and (found := first_that_runs([_playwright()])):
+        return found
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        fail(f"no Chromium was found and none could be installed: {_HELP}")
+    say("Playwright's cannot be had or does not start here; installing the system's package 'chromium' …")
+    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
+        done = _run(command)
+        if done.returncode:
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            fail(f"{' '.join(command)} failed: {' '.join(last)}. Without it: {_HELP}")
+    return first_that_runs(_system())
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def _version(path: Path) -> str:
+    """What the browser says of itself; empty if it does not start."""
     try:
         done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
-        return "version unknown"
-    return done.stdout.strip() or "version unknown"
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

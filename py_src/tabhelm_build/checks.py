@@ -13,24 +13,37 @@ from tabhelm_build.browsers import find_chromium
 from tabhelm_build.bundle import ROOT, WEB, build_bundle, ensure_node_modules
 from tabhelm_build.node import run_node
 
+_NO_TESTS_RAN = 5
+"""What pytest exits with when a selection matches nothing."""
+
 
 def test(which: str, pytest_arguments: Sequence[str]) -> int:
-    """Run the tests; the exit code is that of the first part that failed."""
-    folders: list[str] = []
-    if which in ("unit", "all"):
-        if code := _static_checks():
-            return code
-        folders.append("tests")
-    if which in ("e2e", "all"):
+    """Run the tests; the exit code is that of the first part that failed.
+
+    ``which``: ``unit``, ``e2e`` or ``all``. Paths among ``pytest_arguments`` take the place of the whole folder.
+    """
+    if which != "e2e" and (code := _static_checks()):
+        return code
+    if which != "unit":
         build_bundle()
         build_bundle(ROOT / "dist-second", tag="second")
         find_chromium()
-        folders.append("e2e")
-    code = 0
-    for folder in folders:
-        say(f"pytest {folder}")
-        code = code or _run([sys.executable, "-m", "pytest", folder, *pytest_arguments])
+    code = _NO_TESTS_RAN
+    for selection in selections(which, pytest_arguments):
+        say(f"pytest {' '.join(selection)}")
+        done = _run([sys.executable, "-m", "pytest", *selection])
+        if done not in (0, _NO_TESTS_RAN):
+            return done
+        code = min(code, done)  # -k may match in one half alone
     return code
+
+
+def selections(which: str, arguments: Sequence[str]) -> list[list[str]]:
+    """The argument lists of the runs of pytest, the quick one first."""
+    if any(text.startswith(("tests/", "e2e/")) for text in arguments):
+        return [list(arguments)]
+    folders = {"unit": ["tests"], "e2e": ["e2e"], "all": ["tests", "e2e"]}[which]
+    return [[folder, *arguments] for folder in folders]
 
 
 def _static_checks() -> int:
