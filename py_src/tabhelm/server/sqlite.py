@@ -20,6 +20,16 @@ from tabhelm.fencing.guard import Marks
 from tabhelm.server.store import FenceTransaction, Key, Known, R, StoreBusy, TransactionBroken
 
 SCHEMA_VERSION = 1
+_NAME = "tabhelm_operation"
+# Python keeps prepared statements by their text, and SQLite asks for authorization only when it prepares: with these
+# comments, a statement of the application is never taken for one of ours.
+_BEGIN = "BEGIN IMMEDIATE -- receiver"
+_COMMIT = "COMMIT -- receiver"
+_ROLLBACK = "ROLLBACK -- receiver"
+_SAVE = f"SAVEPOINT {_NAME} -- receiver"
+_UNDO = f"ROLLBACK TO {_NAME} -- receiver"
+_RELEASE = f"RELEASE {_NAME} -- receiver"
+_TRANSACTION, _SAVEPOINT = 22, 32  # sqlite3.h's codes of these actions; Python has no names for them
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS tabhelm_schema (version INTEGER NOT NULL)",
     """CREATE TABLE IF NOT EXISTS tabhelm_marks (
@@ -92,15 +102,15 @@ class SqliteFenceStore:
     def _run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R]) -> R:
         with _as_busy(self._path):
             connection = self._connection or self._open()
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_BEGIN)
         try:
             result = work(_Transaction(self._path, connection))
             with _as_busy(self._path):
-                connection.execute("COMMIT")
+                connection.execute(_COMMIT)
             return result
         finally:
             if connection.in_transaction:
-                connection.execute("ROLLBACK")
+                connection.execute(_ROLLBACK)
 
     def _open(self) -> _Connection:
         connection = sqlite3.connect(
@@ -110,7 +120,8 @@ class SqliteFenceStore:
             self._enter_wal(connection)
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
-            connection.execute("BEGIN IMMEDIATE")
+            connection.set_authorizer(connection.authorize)
+            connection.execute(_BEGIN)
             for statement in _SCHEMA:
                 connection.execute(statement)
             found = connection.execute("SELECT version FROM tabhelm_schema").fetchone()
@@ -121,8 +132,9 @@ class SqliteFenceStore:
                     f"{self._path} holds tabhelm tables of version {found[0]}; this is version {SCHEMA_VERSION}"
                 )
             if self._setup is not None:
-                self._setup(connection)
-            connection.execute("COMMIT")
+                with connection.lent():
+                    self._setup(connection)
+            connection.execute(_COMMIT)
         except BaseException:
             connection.shut()
             raise
@@ -148,7 +160,23 @@ class SqliteFenceStore:
 
 
 class _Connection(sqlite3.Connection):
-    """The connection that ``apply`` gets: it must not end the receiver's transaction."""
+    """The connection that ``apply`` gets: while it is lent, nothing can end the receiver's transaction."""
+
+    _lent = False
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Inside, the application's code runs."""
+        self._lent = True
+        try:
+            yield
+        finally:
+            self._lent = False
+
+    def authorize(self, action: int, first: str | None, second: str | None, *place: str | None) -> int:
+        """SQLite asks this when it prepares a statement."""
+        ours = action == _TRANSACTION or (action == _SAVEPOINT and (second or "").lower() == _NAME)
+        return sqlite3.SQLITE_DENY if ours and self._lent else sqlite3.SQLITE_OK
 
     def shut(self) -> None:
         super().close()
@@ -172,11 +200,11 @@ class _Connection(sqlite3.Connection):
         self._refuse("with connection")
 
     def _refuse(self, what: str) -> NoReturn:
-        raise TransactionBroken(f"{what} is not for apply or setup: the receiver commits when they are done")
+        raise sqlite3.ProgrammingError(f"{what} is not for apply or setup: the receiver commits when they are done")
 
 
 class _Transaction:
-    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: str, connection: _Connection) -> None:
         self._path = path
         self.application = connection
 
@@ -206,6 +234,9 @@ class _Transaction:
         return None if found is None else Known(*found)
 
     def remember(self, subject: str, op_id: str, known: Known) -> None:
+        if not self.application.in_transaction:
+            # Written now, it would stand by itself, and an operation that was undone would count as done.
+            raise TransactionBroken("a statement of apply rolled the whole transaction back (OR ROLLBACK)")
         self.application.execute(
             "INSERT INTO tabhelm_operations VALUES (?, ?, ?, ?, ?, ?)",
             (subject, op_id, known.digest, known.status, known.detail, known.expires_at),
@@ -220,29 +251,23 @@ class _Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        execute = self.application.execute
-        execute("SAVEPOINT tabhelm_operation")
+        connection = self.application
+        connection.execute(_SAVE)
         try:
-            yield
-            self._end("RELEASE tabhelm_operation")
+            with connection.lent():
+                yield
+            connection.execute(_RELEASE)
         except TransactionBroken:
             raise
         except BaseException as error:
-            if not self.application.in_transaction and isinstance(error, sqlite3.OperationalError):
-                raise StoreBusy(
-                    f"{self._path}: {error}"
-                ) from error  # SQLite rolls back by itself: disk full, I/O error
-            self._end("ROLLBACK TO tabhelm_operation")
-            self._end("RELEASE tabhelm_operation")
+            if not connection.in_transaction:
+                # SQLite rolls back by itself when the disk is full; a statement with OR ROLLBACK does as well.
+                if isinstance(error, sqlite3.OperationalError):
+                    raise StoreBusy(f"{self._path}: {error}") from error
+                raise TransactionBroken(f"the whole transaction was rolled back: {error}") from error
+            connection.execute(_UNDO)
+            connection.execute(_RELEASE)
             raise
-
-    def _end(self, statement: str) -> None:
-        try:
-            self.application.execute(statement)
-        except sqlite3.OperationalError as error:
-            raise TransactionBroken(
-                f"apply ended the receiver's transaction ({error}); let the receiver commit"
-            ) from error
 
     def _one(self, query: str, values: tuple[Any, ...]) -> Any:
         return self.application.execute(query, values).fetchone()

@@ -21,7 +21,7 @@ class StoreBusy(TabhelmError):
 
 
 class TransactionBroken(TabhelmError):
-    """The transaction ended under the receiver (``apply`` committed or rolled back). Answered as 500."""
+    """The transaction was rolled back under the receiver by a statement of ``apply``. Answered as 500."""
 
     code = "transaction-broken"
 
@@ -76,8 +76,8 @@ class FenceTransaction(Protocol[T_co]):
         """What is written inside is undone if the block raises.
 
         Raises:
-            TransactionBroken: the block ended the whole transaction.
-            StoreBusy: the database ended the whole transaction (disk full, for instance).
+            TransactionBroken: a statement of the block rolled the whole transaction back.
+            StoreBusy: the database rolled it back (disk full, for instance).
         """
         ...
 

@@ -1,0 +1,13 @@
+"""Lets the tests here import ``receiver_kit``, and gives them its fixtures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
+
+from receiver_kit import client, make_client, start_process
+
+__all__ = ["client", "make_client", "start_process"]

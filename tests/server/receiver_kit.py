@@ -1,0 +1,162 @@
+"""A receiver in this process with its database, and one that runs in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import tabhelm
+from tabhelm.fencing.http_form import idempotency_key_header, token_header
+from tabhelm.fencing.token import FencingToken
+from tabhelm.server import Effect, FencedReceiver, Reject, Retry, SqliteFenceStore
+
+SOURCES = Path(tabhelm.__file__).parents[1]
+
+
+def token(epoch: int = 1, seq: int = 1, *, owner: str = "tab-a", **more: str) -> FencingToken:
+    """A token; ``domain``, ``resource`` and ``stream`` may be given."""
+    fields = {"domain": "d1", "resource": "app:queue", "stream": "lane-0", **more}
+    return FencingToken(epoch=epoch, seq=seq, owner_id=owner, **fields)
+
+
+def operation(op_id: str, payload: Any = None, partition: str = "p") -> dict[str, Any]:
+    return {"op_id": op_id, "partition": partition, "payload": payload}
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS applied (n INTEGER PRIMARY KEY, op_id TEXT, subject TEXT, at REAL)")
+
+
+def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+    """Writes first and complains afterwards, so that the undoing shows."""
+    values = (effect.op_id, effect.subject, effect.accepted_at)
+    connection.execute("INSERT INTO applied (op_id, subject, at) VALUES (?, ?, ?)", values)
+    match effect.payload:
+        case {"reject": reason, **rest}:
+            raise Reject(reason, final=rest.get("final", True))
+        case {"retry": reason, "after": after}:
+            raise Retry(reason, after)
+        case {"sql": statement}:
+            connection.execute(statement)
+        case {"call": name, "arguments": arguments}:
+            getattr(connection, name)(*arguments)
+        case "bug":
+            raise KeyError("a secret of the application")
+
+
+class Client:
+    """Sends to one receiver, and reads its database behind its back."""
+
+    def __init__(self, http: httpx.AsyncClient, database: Path, receiver: FencedReceiver[sqlite3.Connection]) -> None:
+        self.http = http
+        self.database = database
+        self.receiver = receiver
+
+    async def batch(self, token: FencingToken, *operations: dict[str, Any], **headers: str) -> httpx.Response:
+        return await self.http.post(
+            "/", json={"operations": list(operations)}, headers={"Fencing-Token": token_header(token), **headers}
+        )
+
+    async def single(self, token: FencingToken, key: str, payload: Any) -> httpx.Response:
+        headers = {"Fencing-Token": token_header(token), "Idempotency-Key": idempotency_key_header(key)}
+        return await self.http.post("/", json=payload, headers=headers)
+
+    async def statuses(self, token: FencingToken, *operations: dict[str, Any]) -> list[str]:
+        answer = await self.batch(token, *operations)
+        assert answer.status_code == 200, answer.text
+        results = answer.json()["results"]
+        assert [result["op_id"] for result in results] == [each["op_id"] for each in operations]
+        return [result["status"] for result in results]
+
+    def applied(self) -> list[str]:
+        """The ids of the effects, in order."""
+        return [row[0] for row in self.query("SELECT op_id FROM applied ORDER BY n")]
+
+    def query(self, statement: str) -> list[Any]:
+        connection = sqlite3.connect(self.database)
+        try:
+            return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+async def make_client(tmp_path: Path) -> AsyncIterator[MakeClient]:
+    """Receivers on one database file; keyword arguments go to ``FencedReceiver``."""
+    made: list[Client] = []
+
+    def make(**options: Any) -> Client:
+        database = tmp_path / "effects.db"
+        store = SqliteFenceStore(database, setup=create_tables, **options.pop("store", {}))
+        receiver = FencedReceiver(options.pop("apply", apply), store, **options)
+        transport = httpx.ASGITransport(receiver)  # type: ignore[arg-type]
+        made.append(Client(httpx.AsyncClient(transport=transport, base_url="http://receiver"), database, receiver))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.http.aclose()
+        await client.receiver.close()
+
+
+@pytest.fixture
+def client(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+class Process:
+    """``receiver_process.py``; ``url`` is where it listens."""
+
+    def __init__(self, database: Path, busy_timeout: float) -> None:
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("receiver_process.py")),
+            str(database),
+            str(busy_timeout),
+        ]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        )
+        assert self.process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
+
+    def died(self) -> int:
+        """Wait for its end; the exit status."""
+        return self.process.wait(10)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def start_process() -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def start(database: Path, busy_timeout: float = 5.0) -> Process:
+        started.append(Process(database, busy_timeout))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.close()

@@ -1,0 +1,216 @@
+"""What becomes of operations: each once, each in its savepoint, partitions in order."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from receiver_kit import Client, MakeClient, operation, token
+
+from tabhelm.server import Effect, Reject, Retry
+
+
+async def test_results_come_in_the_order_of_the_operations(client: Client) -> None:
+    sent = [operation(op_id, partition=partition) for op_id, partition in (("c", "1"), ("a", "2"), ("b", "1"))]
+    assert await client.statuses(token(), *sent) == ["committed"] * 3
+    assert client.applied() == ["c", "a", "b"]
+
+
+async def test_repeated_operation_is_a_duplicate(client: Client) -> None:
+    assert await client.statuses(token(1, 1), operation("a", {"x": 1, "y": 2})) == ["committed"]
+    assert await client.statuses(token(1, 2), operation("a", {"y": 2, "x": 1})) == ["duplicate"]
+    assert await client.statuses(token(2, 1), operation("a", {"x": 1, "y": 2}, "elsewhere")) == ["duplicate"]
+    assert client.applied() == ["a"]
+
+
+async def test_repeated_within_one_batch(client: Client) -> None:
+    assert await client.statuses(token(), operation("a", 1), operation("a", 1)) == ["committed", "duplicate"]
+    assert client.applied() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "status"),
+    [({"reject": "no"}, "rejected"), ({"retry": "later", "after": None}, "retry"), ("bug", "retry")],
+)
+async def test_partition_stops_at_its_first_failure(client: Client, payload: object, status: str) -> None:
+    sent = [
+        operation("a1", partition="a"),
+        operation("a2", payload, partition="a"),
+        operation("b1", partition="b"),
+        operation("a3", partition="a"),
+        operation("b2", partition="b"),
+    ]
+    assert await client.statuses(token(), *sent) == ["committed", status, "committed", "skipped", "committed"]
+    assert client.applied() == ["a1", "b1", "b2"], "what the failed one wrote is undone"
+    assert await client.statuses(token(1, 2), sent[3]) == ["committed"], "a skipped operation was not remembered"
+
+
+async def test_known_rejection_stops_its_partition_too(client: Client) -> None:
+    await client.statuses(token(1, 1), operation("a", {"reject": "no"}))
+    assert await client.statuses(token(1, 2), operation("a", {"reject": "no"}), operation("b")) == [
+        "rejected",
+        "skipped",
+    ]
+
+
+async def test_final_rejection_is_remembered(make_client: MakeClient) -> None:
+    calls: list[str] = []
+
+    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+        calls.append(effect.op_id)
+        raise Reject(f"the {len(calls)}. time", final=effect.payload)
+
+    client = make_client(apply=apply)
+    for seq, payload, op_id, detail in (
+        (1, True, "final", "the 1. time"),
+        (2, True, "final", "the 1. time"),
+        (3, False, "open", "the 2. time"),
+        (4, False, "open", "the 3. time"),
+    ):
+        answer = (await client.batch(token(1, seq), operation(op_id, payload))).json()
+        assert answer["results"] == [{"op_id": op_id, "status": "rejected", "detail": detail}]
+    assert calls == ["final", "open", "open"]
+
+
+async def test_retry_carries_its_reason_and_wait(client: Client) -> None:
+    answer = await client.batch(token(), operation("a", {"retry": "the archive is closed", "after": 2.5}))
+    assert answer.json()["results"] == [
+        {"op_id": "a", "status": "retry", "detail": "the archive is closed", "retry_after": 2.5}
+    ]
+
+
+@pytest.mark.parametrize("after", [-1.0, float("nan"), float("inf")])
+def test_retry_refuses_waits_that_mean_nothing(after: float) -> None:
+    with pytest.raises(ValueError, match="after="):
+        Retry("later", after)
+
+
+async def test_mistake_of_the_application_is_logged_and_not_told(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await client.batch(token(), operation("a", "bug"), operation("b", partition="other"))
+    assert [each["status"] for each in answer.json()["results"]] == ["retry", "committed"]
+    assert "secret" not in answer.text
+    assert "a secret of the application" in caplog.text
+    assert client.applied() == ["b"]
+
+
+async def test_other_payload_under_a_known_id_in_a_batch(client: Client) -> None:
+    await client.statuses(token(1, 1), operation("a", {"x": 1}))
+    answer = await client.batch(token(1, 2), operation("a", {"x": 2}), operation("b"))
+    first, second = answer.json()["results"]
+    assert first["status"] == "rejected" and first["detail"].startswith("urn:tabhelm:key-reused")
+    assert second["status"] == "skipped"
+    assert await client.statuses(token(1, 3), operation("a", {"x": 1})) == ["duplicate"], "the first one stands"
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, True), (1, "1"), (0, None), ([], {}), ({"a": 1}, {"a": 1, "b": None})])
+async def test_payloads_that_differ_by_little(client: Client, one: object, other: object) -> None:
+    await client.statuses(token(1, 1), operation("a", one))
+    assert await client.statuses(token(1, 2), operation("a", other)) == ["rejected"]
+
+
+async def test_ids_are_forgotten_after_the_retention_in_small_steps(make_client: MakeClient) -> None:
+    now = 1_000_000.0
+    client = make_client(clock=lambda: now, retention=100)
+    sent = [operation(f"op{n:02}", partition=str(n)) for n in range(45)]
+    await client.statuses(token(1, 1), *sent)
+    now += 99
+    assert await client.statuses(token(1, 2), sent[0]) == ["duplicate"]
+    now += 2
+    left = []
+    for seq in (3, 4, 5):
+        await client.statuses(token(1, seq))
+        left.append(client.query("SELECT count(*) FROM tabhelm_operations")[0][0])
+    assert left == [25, 5, 0]
+    assert await client.statuses(token(1, 6), sent[0]) == ["committed"]
+
+
+async def test_effect_tells_what_there_is(make_client: MakeClient) -> None:
+    seen: list[Effect] = []
+    client = make_client(apply=lambda effect, connection: seen.append(effect), clock=lambda: 12.5)
+    await client.statuses(token(3, 4), operation("a", {"x": [1, 2.5, "é\U0001f600"]}, "case-42"))
+    assert seen == [Effect("a", "case-42", {"x": [1, 2.5, "é\U0001f600"]}, token(3, 4), "public", 12.5)]
+
+
+# -- apply and the receiver's transaction ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"call": "commit", "arguments": []},
+        {"call": "rollback", "arguments": []},
+        {"call": "close", "arguments": []},
+        {"call": "executescript", "arguments": ["SELECT 1"]},
+        {"call": "__enter__", "arguments": []},
+        {"sql": "COMMIT"},
+        {"sql": "END"},
+        {"sql": "ROLLBACK"},
+        {"sql": "RELEASE Tabhelm_Operation"},
+        {"sql": "ROLLBACK TO tabhelm_operation"},
+        {"sql": "SAVEPOINT tabhelm_operation"},
+    ],
+    ids=str,
+)
+async def test_apply_may_not_end_the_transaction(
+    client: Client, payload: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    for seq in (1, 2):  # the second time, SQLite's statements are prepared already
+        sent = [
+            operation(f"first{seq}", partition="1"),
+            operation("bad", payload),
+            operation(f"third{seq}", partition="3"),
+        ]
+        assert await client.statuses(token(1, seq), *sent) == ["committed", "retry", "committed"]
+    assert client.applied() == ["first1", "third1", "first2", "third2"]
+    assert len(client.query("SELECT * FROM tabhelm_operations")) == 4
+    assert "the receiver commits" in caplog.text or "not authorized" in caplog.text
+
+
+async def test_apply_may_have_savepoints_of_its_own(make_client: MakeClient) -> None:
+    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+        insert = "INSERT INTO applied (op_id) VALUES (?)"
+        connection.execute(insert, ("kept",))
+        connection.execute("SAVEPOINT mine")
+        connection.execute(insert, ("undone",))
+        connection.execute("ROLLBACK TO mine")
+        connection.execute("RELEASE mine")
+
+    client = make_client(apply=apply)
+    assert await client.statuses(token(), operation("a")) == ["committed"]
+    assert client.applied() == ["kept"]
+
+
+async def test_failed_statement_of_apply_concerns_its_operation_alone(client: Client) -> None:
+    sent = [operation("a", {"sql": "INSERT INTO nowhere VALUES (1)"}), operation("b", partition="other")]
+    assert await client.statuses(token(), *sent) == ["retry", "committed"]
+    assert client.applied() == ["b"]
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+async def test_statement_that_rolls_everything_back(make_client: MakeClient, swallowed: bool) -> None:
+    """``OR ROLLBACK`` ends the whole transaction: no operation of the request may count as done."""
+
+    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+        try:
+            statement = "INSERT OR ROLLBACK INTO applied (n, op_id) VALUES (?, ?)"
+            connection.execute(statement, (effect.payload, effect.op_id))
+        except sqlite3.IntegrityError:
+            if not swallowed:
+                raise
+
+    client = make_client(apply=apply)
+    await client.statuses(token(1, 1), operation("before", 1))
+    answer = await client.batch(token(1, 2), operation("a", 2, "1"), operation("clash", 1, "2"))
+    assert (answer.status_code, answer.json()["type"]) == (500, "urn:tabhelm:failed")
+    assert client.applied() == ["before"]
+    assert await client.statuses(token(1, 2), operation("a", 2, "1")) == ["committed"]
+    assert client.query("SELECT op_id FROM tabhelm_operations ORDER BY op_id") == [("a",), ("before",)]
+
+
+def test_async_apply_is_refused_at_once(make_client: MakeClient) -> None:
+    async def apply(effect: Effect, connection: sqlite3.Connection) -> None: ...
+
+    with pytest.raises(TypeError, match="plain function"):
+        make_client(apply=apply)

@@ -1,0 +1,116 @@
+"""The SQLite store by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tabhelm.errors import TabhelmError
+from tabhelm.server import SqliteFenceStore, StoreBusy
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Path]:
+    yield tmp_path / "effects.db"
+
+
+async def test_durability_settings(database: Path) -> None:
+    store = SqliteFenceStore(database)
+
+    def settings() -> list[object]:
+        names = ("journal_mode", "synchronous", "foreign_keys")
+        return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+    connection = await store.run(lambda transaction: transaction.application)
+    found = await store.run(lambda transaction: settings())
+    await store.close()
+    assert found == ["wal", 2, 1], "2 is FULL: each commit reaches the disk"
+
+
+async def test_work_that_raises_writes_nothing(database: Path) -> None:
+    store = SqliteFenceStore(database, setup=lambda connection: connection.execute("CREATE TABLE t (x)"))
+
+    def work(transaction: object) -> None:
+        transaction.application.execute("INSERT INTO t VALUES (1)")  # type: ignore[attr-defined]
+        raise LookupError("changed my mind")
+
+    with pytest.raises(LookupError):
+        await store.run(work)
+    count = await store.run(lambda transaction: transaction.application.execute("SELECT count(*) FROM t").fetchone())
+    await store.close()
+    assert count == (0,)
+
+
+async def test_setup_that_fails_is_tried_again(database: Path) -> None:
+    failing = True
+
+    def setup(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE t (x)")
+        if failing:
+            raise LookupError("not yet")
+
+    store = SqliteFenceStore(database, setup=setup)
+    with pytest.raises(LookupError):
+        await store.run(lambda transaction: None)
+    failing = False
+    await store.run(lambda transaction: transaction.application.execute("INSERT INTO t VALUES (1)"))
+    await store.close()
+
+
+async def test_tables_of_a_newer_version(database: Path) -> None:
+    store = SqliteFenceStore(database)
+    await store.run(lambda transaction: transaction.application.execute("UPDATE tabhelm_schema SET version = 99"))
+    await store.close()
+    with pytest.raises(TabhelmError, match=r"effects\.db holds tabhelm tables of version 99"):
+        await store.run(lambda transaction: None)
+    await store.close()
+
+
+async def test_too_many_waiting(database: Path) -> None:
+    store = SqliteFenceStore(database, max_waiting=2)
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(transaction: object) -> str:
+        began.set()
+        assert go_on.wait(10)
+        return "done"
+
+    first = asyncio.create_task(store.run(slow))
+    await asyncio.to_thread(began.wait, 10)
+    second = asyncio.create_task(store.run(lambda transaction: "done too"))
+    await asyncio.sleep(0)  # let it queue
+    with pytest.raises(StoreBusy, match="2 requests wait"):
+        await store.run(lambda transaction: None)
+    go_on.set()
+    assert await asyncio.gather(first, second) == ["done", "done too"]
+    assert await store.run(lambda transaction: "again") == "again"
+    await store.close()
+
+
+async def test_full_disk_is_busy_not_lost(database: Path) -> None:
+    store = SqliteFenceStore(database, setup=lambda connection: connection.execute("CREATE TABLE t (x)"))
+    await store.run(lambda transaction: transaction.application.execute("PRAGMA max_page_count = 20"))
+
+    def fill(transaction: object) -> None:
+        with transaction.savepoint():  # type: ignore[attr-defined]
+            for _ in range(100):
+                transaction.application.execute("INSERT INTO t VALUES (zeroblob(4000))")  # type: ignore[attr-defined]
+
+    with pytest.raises((StoreBusy, sqlite3.OperationalError), match="full"):
+        await store.run(fill)
+    count = await store.run(lambda transaction: transaction.application.execute("SELECT count(*) FROM t").fetchone())
+    await store.close()
+    assert count == (0,)
+
+
+async def test_in_memory() -> None:
+    store = SqliteFenceStore(":memory:", setup=lambda connection: connection.execute("CREATE TABLE t (x)"))
+    await store.run(lambda transaction: transaction.application.execute("INSERT INTO t VALUES (1)"))
+    count = await store.run(lambda transaction: transaction.application.execute("SELECT count(*) FROM t").fetchone())
+    await store.close()
+    assert count == (1,)
