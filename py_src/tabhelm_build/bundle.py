@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import shutil
@@ -16,7 +15,7 @@ from typing import Any
 import jinja2
 
 import tabhelm
-from tabhelm_build.bootstrap import say
+from tabhelm_build.bootstrap import alone, say
 from tabhelm_build.node import run_node, run_npm
 from tabhelm_build.wheels import lock_entry, micropip_wheel, own_wheel
 
@@ -58,7 +57,7 @@ def digest(parts: Iterable[bytes]) -> str:
 def build_bundle(out: Path = DIST, *, tag: str = "") -> Path:
     """Make the bundle in ``out``. ``tag`` makes a different build of the same sources (tests of two builds at once)."""
     out = out.resolve()
-    with _alone():
+    with alone(CACHE, "bundle"):
         parts = (part for path in _inputs() for part in (str(path).encode(), path.read_bytes()))
         stamp = digest([tag.encode(), *parts])
         if _stamped(out / STAMP, stamp) and is_whole(out):
@@ -100,24 +99,6 @@ def ensure_node_modules() -> None:
 
 def _stamped(stamp: Path, wanted: str) -> bool:
     return stamp.exists() and stamp.read_text(encoding="utf-8") == wanted
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """One build at a time: another one waits. The kernel lets go if we die."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: the user sees to it himself
-        yield
-        return
-    CACHE.mkdir(exist_ok=True)
-    with (CACHE / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("Waiting for another build in this folder …")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _inputs() -> list[Path]:
