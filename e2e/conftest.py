@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from e2e.kit import Site
 
 from tabhelm.testing import find_chromium
 from tabhelm.testing.pytest_plugin import (
@@ -14,6 +17,7 @@ from tabhelm.testing.pytest_plugin import (
     pytest_collection_modifyitems,
     pytest_runtest_makereport,
 )
+from tabhelm_build.demo_server import DemoServer
 
 __all__ = [
     "browser",
@@ -42,3 +46,39 @@ def chromium_path() -> str:
 
 
 # -- the application under test ----------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def bundle() -> Path:
+    """The bundle under test: ``TABHELM_DIST``, else ``dist/``."""
+    return _whole("TABHELM_DIST", ROOT / "dist", "python build.py bundle")
+
+
+@pytest.fixture(scope="session")
+def second_bundle() -> Path:
+    """Another build of the same sources, whose pages have an engine of their own: ``TABHELM_DIST_SECOND``."""
+    command = "python build.py bundle --out dist-second --build-tag second"
+    return _whole("TABHELM_DIST_SECOND", ROOT / "dist-second", command)
+
+
+def _whole(variable: str, usual: Path, command: str) -> Path:
+    folder = Path(os.environ.get(variable) or usual)
+    if not (folder / "manifest.json").is_file():
+        pytest.fail(f"{folder} holds no bundle: run {command}")
+    return folder
+
+
+@pytest.fixture
+def site(bundle: Path) -> Iterator[Site]:
+    """The demo server with its receiver and a fresh database, for one test."""
+    with DemoServer(bundle) as server:
+        yield Site(server)
+
+
+@pytest.fixture
+def two_builds(bundle: Path, second_bundle: Path) -> Iterator[Site]:
+    """The same with the second build at ``/tabhelm2``."""
+    with DemoServer(bundle, second_bundle=second_bundle) as server:
+        yield Site(server)

@@ -1,0 +1,224 @@
+"""What the tests of the whole thing share: a running site, joined tabs, leaders, protected writes.
+
+A page keeps what it does where tests find it: ``window.tab`` (the joined tab), ``window.events`` (what it was told),
+``window.stands[key]`` (its elections: ``{election, runs: [{epoch, at, abortedAt, …}]}``), ``window.uncaught``.
+Times in pages are Unix milliseconds of the machine's one clock, so that those of different tabs can be compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tabhelm.testing import ChaosBrowser, ChaosTab, wait_for
+from tabhelm_build.demo_server import DemoServer
+
+T = TypeVar("T")
+RECEIVER = "/api/operations"
+DEFAULT_RESOURCE = "job"
+STALL_MS = 2_000
+
+_LISTEN = """() => {
+  if (window.uncaught) return;
+  window.uncaught = [];
+  window.events = [];
+  window.hosts = [];
+  window.stands = {};
+  window.writes = {};
+  window.clock = () => performance.timeOrigin + performance.now();
+  for (const type of ["error", "unhandledrejection"])
+    addEventListener(type, ({ reason, message }) => uncaught.push(`${type}: ${reason?.stack ?? reason ?? message}`));
+  window.shown = [];
+  addEventListener("pageshow", ({ persisted }) => shown.push(persisted));
+}"""
+
+_JOIN = """async ([base, options]) => {
+  const began = performance.now();
+  window.tabhelm = await import(`${base}/tabhelm.mjs`);
+  window.tab = await tabhelm.join({ testHooks: true, ...options });
+  const ms = performance.now() - began;
+  tab.addEventListener("event", ({ detail }) => events.push(detail));
+  tab.addEventListener("host", ({ detail }) => hosts.push({ at: clock(), ...detail }));
+  return { id: tab.id, connectionId: tab.connectionId, generation: tab.generation, engine: tab.engine, ms };
+}"""
+
+_STAND = """([resource, policy]) => {
+  const key = policy.scope === undefined ? resource : `${resource}:${policy.scope}`;
+  const stand = (stands[key] = { runs: [], statuses: [] });
+  stand.election = tab.lead(resource, (ctx) => new Promise((resolve) => {
+    const run = { ctx, epoch: ctx.epoch, at: clock(), abortedAt: null, reason: null, ticks: 0 };
+    stand.runs.push(run);
+    // Time stands still while the page is frozen or hung: the first tick after it shows what the loop saw then.
+    const timer = setInterval(() => (run.ticks += 1), 100);
+    ctx.signal.addEventListener("abort", () => {
+      clearInterval(timer);
+      run.abortedAt = clock();
+      run.reason = ctx.signal.reason.reason;
+      resolve();
+    });
+  }), policy);
+  stand.election.addEventListener("status", ({ detail }) => stand.statuses.push({ at: clock(), ...detail }));
+}"""
+
+_NOW = """(key) => {
+  const stand = window.stands?.[key];
+  if (!stand) return null;
+  const run = stand.runs.findLast(({ abortedAt }) => abortedAt === null);
+  const { status } = stand.election;
+  return {
+    status,
+    // Both: what the client says, and a loop of that very epoch that really runs.
+    leads: status.state === "leading" && run?.epoch === status.epoch,
+    epoch: run?.epoch ?? null, at: run?.at ?? null, tab: tab.id, engine: tab.engine?.id ?? null,
+    runs: stand.runs.map(({ ctx, ...rest }) => rest),
+  };
+}"""
+
+_WRITE = """([key, name, url]) => {
+  const { ctx } = stands[key].runs.at(-1);
+  const body = JSON.stringify({ operations: [{ op_id: name, partition: "p", payload: { kind: "note", name } }] });
+  const headers = { ...ctx.headers(), "Content-Type": "application/json" };
+  const write = (writes[name] = { status: null, error: null });
+  write.done = fetch(url, { method: "POST", headers, body }).then(
+    (response) => ((write.status = response.status), write.status),
+    (error) => ((write.error = String(error)), null),
+  );
+  return headers["Fencing-Token"];
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A tab that leads, seen in its own page. ``at``: Unix milliseconds when its loop began."""
+
+    tab: ChaosTab
+    epoch: int
+    at: float
+    tab_id: str
+    engine: str
+
+
+class Site:
+    """The demo server, asked without blocking the loop on which the browser is driven."""
+
+    def __init__(self, server: DemoServer) -> None:
+        self.server = server
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    async def effects(self) -> list[dict[str, Any]]:
+        """The accepted effects in order."""
+        return await asyncio.to_thread(self.server.effects)
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """Every POST to the receiver in order of arrival."""
+        return await asyncio.to_thread(self.server.requests)
+
+    async def faults(self, **wanted: Any) -> None:
+        """Replace the faults in force; none: end them."""
+        await asyncio.to_thread(lambda: self.server.faults(**wanted))
+
+    async def hold_one(self) -> None:
+        """Hold the next request until ``release()``."""
+        await self.faults(hold=True, count=1)
+
+    async def held(self, count: int = 1) -> None:
+        """Wait until so many requests are held."""
+        await wait_for(lambda: self._is_held(count), 15, f"{count} held requests")
+
+    async def _is_held(self, count: int) -> bool:
+        return await asyncio.to_thread(self.server.held) == count
+
+    async def release(self) -> None:
+        """Let the held requests go on."""
+        await self.faults(release=True)
+
+    async def open(self, browser: ChaosBrowser, page: str = "/blank") -> ChaosTab:
+        """Open a page that has not joined yet."""
+        tab = await browser.new_tab(f"{self.url}{page}")
+        await tab.evaluate(_LISTEN)
+        return tab
+
+    async def joined(self, browser: ChaosBrowser, *, base: str = "/tabhelm", **options: Any) -> ChaosTab:
+        """Open a page and join; see :func:`join`."""
+        tab = await self.open(browser)
+        await join(tab, base=base, **options)
+        return tab
+
+    async def standing(
+        self, browser: ChaosBrowser, count: int = 1, *, resource: str = DEFAULT_RESOURCE, **policy: Any
+    ) -> list[ChaosTab]:
+        """So many joined tabs that stand for ``resource``; the barrier of each goes to the receiver."""
+        tabs = [await self.joined(browser) for _ in range(count)]
+        for tab in tabs:
+            await self.stand(tab, resource, **policy)
+        return tabs
+
+    async def stand(self, tab: ChaosTab, resource: str = DEFAULT_RESOURCE, **policy: Any) -> None:
+        """Let a joined tab stand for ``resource``, with the receiver as its barrier unless ``fence`` says otherwise."""
+        await tab.evaluate(_STAND, [resource, {"fence": RECEIVER, **policy}])
+
+
+async def join(tab: ChaosTab, *, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
+    """Join in an open page; returns ``{id, connectionId, generation, engine, ms}``."""
+    await tab.evaluate(_LISTEN)
+    given = {"app": "e2e", "stallAfterMs": STALL_MS, "enginePatienceMs": 1_500, **options}
+    facts: dict[str, Any] = await tab.evaluate(_JOIN, [base, given], timeout=90.0)
+    return facts
+
+
+async def now(tab: ChaosTab, key: str = DEFAULT_RESOURCE) -> dict[str, Any] | None:
+    """What a tab is at in its election for ``key``, asked of the page; ``None`` if it does not stand."""
+    found: dict[str, Any] | None = await tab.evaluate(_NOW, key)
+    return found
+
+
+async def leaders(tabs: Iterable[ChaosTab], key: str = DEFAULT_RESOURCE) -> list[Leader]:
+    """The tabs whose loop for ``key`` runs at this moment. Tabs that cannot answer are passed over."""
+    found = []
+    for tab in tabs:
+        if tab.silent:
+            continue
+        at = await now(tab, key)
+        if at is not None and at["leads"]:
+            found.append(Leader(tab, at["epoch"], at["at"], at["tab"], at["engine"]))
+    return found
+
+
+async def leader(
+    tabs: Sequence[ChaosTab], key: str = DEFAULT_RESOURCE, *, above: int = 0, timeout: float = 30.0
+) -> Leader:
+    """Wait until exactly one of ``tabs`` leads ``key`` with an epoch higher than ``above``, and return it."""
+
+    async def only() -> Leader | None:
+        found = await leaders(tabs, key)
+        return found[0] if len(found) == 1 and found[0].epoch > above else None
+
+    return await wait_for(only, timeout, f"one leader of {key!r} with an epoch above {above}")
+
+
+async def fire(tab: ChaosTab, name: str, key: str = DEFAULT_RESOURCE) -> None:
+    """Send one protected write from the newest loop of ``tab`` without waiting for its answer."""
+    await tab.evaluate(_WRITE, [key, name, RECEIVER])
+
+
+async def write(tab: ChaosTab, name: str, key: str = DEFAULT_RESOURCE) -> int | None:
+    """Send one protected write and return the receiver's status; ``None`` if the request failed."""
+    await fire(tab, name, key)
+    status: int | None = await tab.evaluate("(name) => writes[name].done", name)
+    return status
+
+
+async def uncaught(tab: ChaosTab) -> list[str]:
+    """Errors and rejections that nobody handled in this page."""
+    found: list[str] = await tab.evaluate("() => uncaught")
+    return found
+
+
+async def until(condition: Callable[[], Awaitable[T]], what: str, timeout: float = 15.0) -> T:
+    """Wait until ``condition`` gives something true, and return it."""
+    return await wait_for(condition, timeout, what)
