@@ -27,22 +27,34 @@ def fail(text: str) -> NoReturn:
     raise SystemExit(f"build.py: {text}")
 
 
-def enter_environment(root: Path) -> None:
-    """Make sure that this process runs inside ``.venv`` with the locked dependencies; re-executes itself if not."""
-    folder = root / ".venv"
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+def python_of(folder: Path) -> Path:
+    """The interpreter of a virtual environment."""
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def up_to_date(folder: Path, lock: bytes) -> bool:
+    """Whether the virtual environment in ``folder`` starts and has what ``lock`` lists."""
     stamp = folder / _STAMP
-    wanted = hashlib.sha256(LOCK.read_bytes() + str(root).encode()).hexdigest()
-    if not _ready(python, stamp, wanted):
+    # The interpreter is a link, and may point at a Python that an upgrade of the system has removed.
+    return python_of(folder).exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == _wanted(lock)
+
+
+def enter_environment(root: str | Path) -> None:
+    """Make sure that this process runs inside ``.venv`` with the locked dependencies; re-executes itself if not."""
+    root = Path(root)
+    folder = root / ".venv"
+    lock = LOCK.read_bytes()
+    if not up_to_date(folder, lock):
         with alone(root / ".build", "environment"):
-            if not _ready(python, stamp, wanted):  # not made meanwhile by the one we waited for
-                _make(folder, python, root)
-                stamp.write_text(wanted, encoding="utf-8")
-    if Path(sys.prefix).resolve() != folder.resolve():
-        arguments = [str(python), *sys.argv]
-        if os.name == "nt":  # exec there detaches from the console
-            raise SystemExit(subprocess.run(arguments).returncode)
-        os.execv(python, arguments)
+            if not up_to_date(folder, lock):  # else the one that we waited for has made it
+                _make(folder, root)
+                (folder / _STAMP).write_text(_wanted(lock), encoding="utf-8")
+    if Path(sys.prefix).resolve() == folder.resolve():
+        return
+    command = [str(python_of(folder)), *sys.argv]
+    if os.name == "nt":
+        raise SystemExit(subprocess.run(command).returncode)
+    os.execv(command[0], command)
 
 
 @contextlib.contextmanager
@@ -63,27 +75,33 @@ def alone(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def _ready(python: Path, stamp: Path, wanted: str) -> bool:
-    return python.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted
+def _wanted(lock: bytes) -> str:
+    return hashlib.sha256(lock).hexdigest()
 
 
-def _make(folder: Path, python: Path, root: Path) -> None:
+def _make(folder: Path, root: Path) -> None:
+    python = python_of(folder)
     if not python.exists():
         say("Making .venv …")
         _make_venv(folder)
     say("Installing the pinned dependencies into .venv (about half a minute) …")
-    pip = [str(python), "-m", "pip"]
-    if _run([*pip, "--version"]).returncode:  # a .venv made without ensurepip has none
-        pip = [sys.executable, "-m", "pip", "--python", str(python)]
-    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--require-hashes", "--only-binary=:all:"]
-    done = _run([*pip, "install", *options, "-r", str(LOCK)])
+    command = [str(python), "-m", "pip"]
+    if _run([*command, "--version"]).returncode:  # a .venv made without ensurepip has none of its own
+        command = [sys.executable, "-m", "pip", "--python", str(python)]
+    command += ["install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    # All of them have wheels; building one from its source would fetch build tools that no lock pins.
+    command += ["--only-binary=:all:", "--require-hashes", "-r", str(LOCK)]
+    done = _run(command)
     if done.returncode:
-        last = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[-1:]
-        fail(f"pip could not install the dependencies. Is the network there? pip says: {' '.join(last)[:600]}")
-    asked = _run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
-    if asked.returncode:
-        fail(".venv is broken: delete it and run build.py again")
-    Path(asked.stdout.strip(), "tabhelm-source.pth").write_text(f"{root / 'py_src'}\n", encoding="utf-8")
+        fail(f"pip could not install the dependencies. Is the network there? pip says: {_last_words(done.stderr)}")
+    ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = Path(_run(ask).stdout.strip())
+    (packages / "tabhelm-source.pth").write_text(f"{root / 'py_src'}\n", encoding="utf-8")
+
+
+def _last_words(stderr: str) -> str:
+    lines = stderr.strip().splitlines()
+    return " ".join([line for line in lines if line.startswith("ERROR")] or lines[-1:])[:600]
 
 
 def _make_venv(folder: Path) -> None:
