@@ -43,7 +43,8 @@ _TYPES = {
 async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path | None = None) -> Starlette:
     """The application over one database file; await it in the loop that serves it. Without bundles it serves the rest.
 
-    The database is opened at once, so that a file that cannot be used is told at the start.
+    The database is opened at once, so that a file that cannot be used is told at the start. ``state.break_off`` ends
+    the requests that wait because of a fault.
     """
     store = SqliteFenceStore(database, setup=set_up)
     await store.run(lambda transaction: None)
@@ -105,7 +106,9 @@ async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path
         yield
         await receiver.close()
 
-    return Starlette(routes=routes, middleware=_MIDDLEWARE, lifespan=lifespan)
+    app = Starlette(routes=routes, middleware=_MIDDLEWARE, lifespan=lifespan)
+    app.state.break_off = faulty.break_off
+    return app
 
 
 class _StrictPolicy:

@@ -7,7 +7,7 @@
 ``release``         let every held request go on; requests that ``{}`` or other faults leave held stay held
 ``stall``           never answer and never apply
 ``status``          answer so without applying; ``body`` (a text is sent as HTML, anything else as JSON),
-                    ``retry_after_s`` and ``location`` go with it
+                    ``retry_after_s`` and ``location`` go with it, or stand for 200, 503 and 302
 ``drop_answers``    apply, then break the connection without an answer. A browser may send the same request again by
                     itself if it used a kept-alive connection; the receiver refuses that as overtaken
 ``count``           how many requests are touched; without it, all until the next change
@@ -19,10 +19,11 @@ when it arrives.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -50,6 +51,11 @@ class Faults:
     location: str | None = None
     drop_answers: bool = False
     count: int | None = None
+
+    def answer(self) -> int | None:
+        """The status to answer with instead of applying; ``None``: apply."""
+        implied = ((self.location, 302), (self.retry_after_s, 503), (self.body, 200))
+        return self.status or next((status for given, status in implied if given is not None), None)
 
     @classmethod
     def read(cls, wanted: object) -> Faults:
@@ -81,9 +87,11 @@ class FaultyReceiver:
         self._faults = Faults()
         self._released = asyncio.Event()
         self._held = 0
+        self._waiting: set[asyncio.Task[Any]] = set()
         self.log: deque[dict[str, Any]] = deque(maxlen=_MAX_LOG)
         """Every POST in order of arrival. ``outcome`` is ``open``, ``delayed``, ``held``, ``stalled``, ``broken off``
-        (by its sender, before it was read), or the status; ``answered`` is false while that was told to nobody."""
+        (by its sender before it was read, or by the server's end), or the status; ``answered`` is false while that was
+        told to nobody."""
 
     def order(self, wanted: object) -> None:
         """Put other faults in force.
@@ -108,6 +116,11 @@ class FaultyReceiver:
         shown = {field.name: getattr(self._faults, field.name) for field in fields(Faults)}
         return {"held": self._held, "faults": {k: v for k, v in shown.items() if v != getattr(defaults, k)}}
 
+    def break_off(self) -> None:
+        """Break the connections of all requests that wait for something; they are not applied. For the server's end."""
+        for task in self._waiting:
+            task.cancel()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._receiver(scope, receive, send)
@@ -121,6 +134,25 @@ class FaultyReceiver:
             entry["outcome"] = "broken off"
             return
         entry["operations"] = _operations(scope, b"".join(message.get("body", b"") for message in read))
+        try:
+            with self._breakable():
+                await self._wait(faults, released, receive, entry)
+        except _BrokenOff:
+            entry["outcome"] = "broken off"
+            await _abort(scope, receive)
+            return
+        if faults.stall:
+            return
+        if (status := faults.answer()) is not None:
+            entry["outcome"] = status
+            await _answer(send, faults, status)
+            entry["answered"] = True
+            return
+        await self._apply(scope, _replayed(read, receive), send, entry, faults.drop_answers)
+        if faults.drop_answers:
+            await _abort(scope, receive)
+
+    async def _wait(self, faults: Faults, released: asyncio.Event, receive: Receive, entry: dict[str, Any]) -> None:
         if faults.delay_ms:
             entry["outcome"] = "delayed"
             await asyncio.sleep(faults.delay_ms / 1000)
@@ -133,19 +165,20 @@ class FaultyReceiver:
                 self._held -= 1
         if faults.stall:
             entry["outcome"] = "stalled"
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            return
-        if faults.status is not None:
-            entry["outcome"] = faults.status
-            await _answer(send, faults, faults.status)
-            entry["answered"] = True
-            return
-        await self._apply(scope, _replayed(read, receive), send, entry, faults.drop_answers)
-        if faults.drop_answers:
-            scope.get("extensions", {})[ABORT]()
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await _gone(receive)
+
+    @contextlib.contextmanager
+    def _breakable(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            task.uncancel()
+            raise _BrokenOff from None
+        finally:
+            self._waiting.discard(task)
 
     async def _apply(self, scope: Scope, receive: Receive, send: Send, entry: dict[str, Any], silent: bool) -> None:
         async def noting(message: Message) -> None:
@@ -162,6 +195,21 @@ class FaultyReceiver:
         if faults.count is not None:
             self._faults = replace(faults, count=faults.count - 1) if faults.count > 1 else Faults()
         return faults
+
+
+class _BrokenOff(Exception):
+    pass
+
+
+async def _abort(scope: Scope, receive: Receive) -> None:
+    """Break the connection, and wait until the web server knows: it complains about a missing answer otherwise."""
+    scope["extensions"][ABORT]()
+    await _gone(receive)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _read(receive: Receive) -> list[Message]:

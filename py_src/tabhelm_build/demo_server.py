@@ -16,12 +16,13 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -30,6 +31,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tabhelm.errors import TabhelmError
 from tabhelm_build.demo_app import ROOT, demo_app
 from tabhelm_build.demo_faults import ABORT
 
@@ -69,33 +71,43 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _serve(listener: socket.socket, options: argparse.Namespace, database: Path) -> None:
+    try:
+        app = await demo_app(database, options.dist, options.second_bundle)
+    except (sqlite3.Error, TabhelmError) as error:
+        _fail(f"the database {database} cannot be used: {error}")
     config = uvicorn.Config(
-        await demo_app(database, options.dist, options.second_bundle),
+        app,
         http=_Protocol,
         log_level="warning",
         access_log=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=1,  # a held request would keep the server for ever
+        timeout_graceful_shutdown=2,
     )
-    server = _Server(config, f"http://{HOST}:{listener.getsockname()[1]}", opens=not options.no_open)
+    url = f"http://{HOST}:{listener.getsockname()[1]}"
+    server = _Server(config, url, opens=not options.no_open, break_off=app.state.break_off)
     if options.until_stdin_ends:
         threading.Thread(target=_end_with_stdin, args=[server], daemon=True).start()
     await server.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once it answers."""
+    """Says where it is once it answers, and does not wait for requests that wait because of a fault."""
 
-    def __init__(self, config: uvicorn.Config, url: str, *, opens: bool) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, *, opens: bool, break_off: Callable[[], None]) -> None:
         super().__init__(config)
         self._url = url
         self._opens = opens
+        self._break_off = break_off
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         print(f"{_SAID}{self._url}/ (Ctrl+C ends it)", flush=True)
         if self._opens and _has_screen():
             await asyncio.to_thread(webbrowser.open, f"{self._url}/")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._break_off()
+        await super().shutdown(sockets)
 
 
 class _Protocol(H11Protocol):
@@ -217,7 +229,7 @@ class DemoServer:
         self._port = int(self.url.rpartition(":")[2])
 
     def stop(self) -> None:
-        """End it; requests that it holds are broken off after a second, and not applied."""
+        """End it; requests that it holds are broken off and not applied."""
         self._end(gently=True)
 
     def kill(self) -> None:
