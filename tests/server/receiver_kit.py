@@ -41,7 +41,7 @@ def apply(effect: Effect, connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO applied (op_id, subject, at) VALUES (?, ?, ?)", values)
     match effect.payload:
         case {"reject": reason, **rest}:
-            raise Reject(reason, final=rest.get("final", True))
+            raise Reject(reason, final=bool(rest.get("final", True)))
         case {"retry": reason, "after": after}:
             raise Retry(reason, after)
         case {"sql": statement}:
@@ -100,7 +100,7 @@ async def make_client(tmp_path: Path) -> AsyncIterator[MakeClient]:
         database = tmp_path / "effects.db"
         store = SqliteFenceStore(database, setup=create_tables, **options.pop("store", {}))
         receiver = FencedReceiver(options.pop("apply", apply), store, **options)
-        transport = httpx.ASGITransport(receiver)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(receiver)
         made.append(Client(httpx.AsyncClient(transport=transport, base_url="http://receiver"), database, receiver))
         return made[-1]
 
@@ -118,13 +118,9 @@ def client(make_client: MakeClient) -> Client:
 class Process:
     """``receiver_process.py``; ``url`` is where it listens."""
 
-    def __init__(self, database: Path, busy_timeout: float) -> None:
-        command = [
-            sys.executable,
-            str(Path(__file__).with_name("receiver_process.py")),
-            str(database),
-            str(busy_timeout),
-        ]
+    def __init__(self, database: Path, busy_timeout: float, crash: str) -> None:
+        script = Path(__file__).with_name("receiver_process.py")
+        command = [sys.executable, str(script), str(database), str(busy_timeout), crash]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -153,8 +149,8 @@ class Process:
 def start_process() -> Iterator[Callable[..., Process]]:
     started: list[Process] = []
 
-    def start(database: Path, busy_timeout: float = 5.0) -> Process:
-        started.append(Process(database, busy_timeout))
+    def start(database: Path, busy_timeout: float = 5.0, crash: str = "never") -> Process:
+        started.append(Process(database, busy_timeout, crash))
         return started[-1]
 
     yield start

@@ -1,8 +1,8 @@
-"""A receiver on a real web server, in a process of its own: ``python receiver_process.py DATABASE``.
+"""A receiver on a real web server in a process of its own: ``python receiver_process.py DATABASE BUSY_TIMEOUT CRASH``.
 
-It prints its port once it listens and ends with its standard input. ``apply`` counts and logs; some payloads make it
-crash (``{"crash": "applying"}``, ``{"crash": "answering"}``: SIGKILL inside the transaction, or after it and before
-the answer).
+It prints its port once it listens and ends with its standard input. ``apply`` counts and logs. At an operation with the
+id ``fatal`` it gets a SIGKILL inside the transaction (``CRASH`` is ``applying``), after it and before the answer
+(``answering``), or not at all (``never``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import uvicorn
 
 from tabhelm.server import Effect, FencedReceiver, SqliteFenceStore
 from tabhelm.server.asgi import Receive, Scope, Send
+
+CRASH = sys.argv[3]
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -48,7 +50,7 @@ def apply(effect: Effect, connection: sqlite3.Connection) -> None:
     # Read, then write: only a transaction that excludes the others gets this right.
     (before,) = connection.execute("SELECT coalesce(max(n), 0) FROM total").fetchone()
     connection.execute("INSERT INTO total VALUES (?)", (before + 1,))
-    if effect.payload == {"crash": "applying"}:
+    if CRASH == "applying" and effect.op_id == "fatal":
         _die()
 
 
@@ -58,7 +60,7 @@ def _die() -> NoReturn:
 
 
 class CrashBeforeAnswer:
-    """Kills the process where a receiver of a ``{"crash": "answering"}`` would begin its answer."""
+    """Kills the process where the receiver of a fatal operation begins its answer."""
 
     def __init__(self, receiver: FencedReceiver[sqlite3.Connection]) -> None:
         self._receiver = receiver
@@ -69,7 +71,7 @@ class CrashBeforeAnswer:
         async def listening() -> MutableMapping[str, Any]:
             nonlocal crash
             message = await receive()
-            crash = crash or b'"answering"' in message.get("body", b"")
+            crash = crash or (CRASH == "answering" and b'"fatal"' in message.get("body", b""))
             return message
 
         async def answering(message: MutableMapping[str, Any]) -> None:

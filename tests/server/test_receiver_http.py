@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator, MutableMapping
+from typing import Any
 
 import httpx
 import pytest
@@ -243,24 +244,25 @@ async def test_mounted_in_starlette(client: Client) -> None:
 async def test_lifespan_closes_the_store(client: Client) -> None:
     await client.statuses(token(), operation("a"))
     said: list[str] = []
-    heard = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    heard: Iterator[dict[str, Any]] = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
 
-    async def receive() -> dict[str, str]:
+    async def receive() -> MutableMapping[str, Any]:
         return next(heard)
 
-    async def send(message: object) -> None:
-        said.append(message["type"])  # type: ignore[index]
+    async def send(message: MutableMapping[str, Any]) -> None:
+        said.append(message["type"])
 
-    await client.receiver({"type": "lifespan"}, receive, send)  # type: ignore[arg-type]
+    await client.receiver({"type": "lifespan"}, receive, send)
     assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert not client.database.with_name(client.database.name + "-wal").exists(), "the last connection is closed"
 
 
 async def test_sender_that_goes_away_before_its_request_is_complete(client: Client) -> None:
-    heard = iter([{"type": "http.request", "body": b'{"oper', "more_body": True}, {"type": "http.disconnect"}])
+    begun = {"type": "http.request", "body": b'{"oper', "more_body": True}
+    heard: Iterator[dict[str, Any]] = iter([begun, {"type": "http.disconnect"}])
     said: list[object] = []
 
-    async def receive() -> dict[str, object]:
+    async def receive() -> MutableMapping[str, Any]:
         return next(heard)
 
     async def send(message: object) -> None:
@@ -268,7 +270,7 @@ async def test_sender_that_goes_away_before_its_request_is_complete(client: Clie
 
     raw = [(name.lower().encode(), value.encode()) for name, value in GOOD.items()]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": raw}
-    await client.receiver(scope, receive, send)  # type: ignore[arg-type]
+    await client.receiver(scope, receive, send)
     assert said == [] and not client.database.exists()
 
 

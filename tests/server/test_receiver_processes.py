@@ -96,33 +96,27 @@ async def test_processes_that_open_a_new_file_at_once(database: Path, start_proc
     assert rows(database, "SELECT count(*) FROM log") == [(4,)]
 
 
-@pytest.mark.parametrize(("when", "status"), [("answering", "duplicate"), ("applying", "committed")])
-async def test_crash(database: Path, start_process: Start, when: str, status: str) -> None:
-    """Killed before its answer: the effect stands and the repetition is a duplicate. Killed inside: nothing stands."""
-    server = start_process(database)
-    sent = [operation("first", 1, "other"), operation("op", {"crash": when})]
+@pytest.mark.parametrize(
+    ("crash", "stands", "shown", "status"),
+    [
+        ("answering", ["first", "fatal"], token(1, 2), "duplicate"),
+        ("applying", [], token(1, 1), "committed"),  # its mark was undone as well: the same token is new again
+    ],
+)
+async def test_killed(
+    database: Path, start_process: Start, crash: str, stands: list[str], shown: FencingToken, status: str
+) -> None:
+    """Killed before its answer, the effects stand and the repetition is a duplicate. Killed inside, nothing stands."""
+    server = start_process(database, crash=crash)
+    sent = [operation("first", partition="1"), operation("fatal", partition="2")]
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         with pytest.raises(httpx.TransportError):
             await send(http, server.url, token(1, 1), *sent)
         assert server.died() == -signal.SIGKILL
-        expected = ["first", "op"] if when == "answering" else []
-        found = rows(database, "SELECT op_id FROM log ORDER BY n") if when == "answering" else _log_if_any(database)
-        assert [row[0] for row in found] == expected
-        successor = start_process(database)
-        if when == "applying":
-            sent[1] = operation("op", "harmless now")
-            shown = token(1, 1)  # its mark was undone as well
-        else:
-            # The payload is the same, so this server would die too if it began to answer: ask about the first alone.
-            sent = sent[:1]
-            shown = token(1, 2)
-        answer = await send(http, successor.url, shown, *sent)
-    assert {result["status"] for result in answer.json()["results"]} == {status}
-    assert [row[0] for row in rows(database, "SELECT op_id FROM log ORDER BY n")] == ["first", "op"]
-
-
-def _log_if_any(database: Path) -> list[Any]:
-    return rows(database, "SELECT op_id FROM log ORDER BY n")
+        assert [op_id for (op_id,) in rows(database, "SELECT op_id FROM log ORDER BY n")] == stands
+        answer = await send(http, start_process(database).url, shown, *sent)
+    assert [result["status"] for result in answer.json()["results"]] == [status, status]
+    assert rows(database, "SELECT op_id FROM log ORDER BY n") == [("first",), ("fatal",)]
 
 
 async def test_file_that_somebody_else_keeps_locked(database: Path, start_process: Start) -> None:

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from receiver_kit import MakeClient, operation, token
 
 from tabhelm.errors import TabhelmError
-from tabhelm.server import SqliteFenceStore, StoreBusy
+from tabhelm.server import Effect, SqliteFenceStore, StoreBusy
 
 
 @pytest.fixture
@@ -87,25 +88,26 @@ async def test_too_many_waiting(database: Path) -> None:
     with pytest.raises(StoreBusy, match="2 requests wait"):
         await store.run(lambda transaction: None)
     go_on.set()
-    assert await asyncio.gather(first, second) == ["done", "done too"]
+    assert [await first, await second] == ["done", "done too"]
     assert await store.run(lambda transaction: "again") == "again"
     await store.close()
 
 
-async def test_full_disk_is_busy_not_lost(database: Path) -> None:
-    store = SqliteFenceStore(database, setup=lambda connection: connection.execute("CREATE TABLE t (x)"))
-    await store.run(lambda transaction: transaction.application.execute("PRAGMA max_page_count = 20"))
+async def test_full_disk_is_nobodys_failure(make_client: MakeClient) -> None:
+    """Not the operation's: it would be counted against it. The whole request comes again."""
 
-    def fill(transaction: object) -> None:
-        with transaction.savepoint():  # type: ignore[attr-defined]
-            for _ in range(100):
-                transaction.application.execute("INSERT INTO t VALUES (zeroblob(4000))")  # type: ignore[attr-defined]
+    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+        if effect.payload == "large":
+            connection.execute("PRAGMA max_page_count = 20")
+            connection.execute("INSERT INTO applied (op_id) VALUES (zeroblob(4000000))")
+        connection.execute("INSERT INTO applied (op_id) VALUES (?)", (effect.op_id,))
 
-    with pytest.raises((StoreBusy, sqlite3.OperationalError), match="full"):
-        await store.run(fill)
-    count = await store.run(lambda transaction: transaction.application.execute("SELECT count(*) FROM t").fetchone())
-    await store.close()
-    assert count == (0,)
+    client = make_client(apply=apply)
+    await client.statuses(token(1, 1), operation("a"))
+    answer = await client.batch(token(1, 2), operation("b"), operation("c", "large"))
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:tabhelm:busy")
+    assert client.applied() == ["a"]
+    assert await client.statuses(token(1, 2), operation("b")) == ["committed"]
 
 
 async def test_in_memory() -> None:

@@ -260,10 +260,9 @@ class _Transaction:
         except TransactionBroken:
             raise
         except BaseException as error:
-            if not connection.in_transaction:
-                # SQLite rolls back by itself when the disk is full; a statement with OR ROLLBACK does as well.
-                if isinstance(error, sqlite3.OperationalError):
-                    raise StoreBusy(f"{self._path}: {error}") from error
+            if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+                raise StoreBusy(f"{self._path}: {error}") from error
+            if not connection.in_transaction:  # a statement with OR ROLLBACK
                 raise TransactionBroken(f"the whole transaction was rolled back: {error}") from error
             connection.execute(_UNDO)
             connection.execute(_RELEASE)
@@ -284,5 +283,7 @@ def _as_busy(path: str) -> Iterator[None]:
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
-    # The low byte is the primary code, whatever the extended one says.
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+    """Whether the trouble is the file's or the disk's, and may pass."""
+    # The low byte is the primary code, whatever the extended one says. An error that the application made has none.
+    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
