@@ -1,0 +1,138 @@
+"""Engines that die, hang, and share one resource: the SharedWorkers in which Python runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from e2e.kit import RECEIVER, Site, join, leader, leaders, now, until, write
+
+from tabhelm.testing import ChaosBrowser, ChaosTab, SharedWorkerHandle
+
+SECOND = "/tabhelm2"
+
+
+async def engine(browser: ChaosBrowser) -> SharedWorkerHandle:
+    """The one engine that runs."""
+    (worker,) = await browser.shared_workers(url_contains="engine.mjs")
+    return worker
+
+
+async def test_the_engine_s_process_is_killed(browser: ChaosBrowser, site: Site) -> None:
+    host, *others = await site.standing(browser, 3)
+    old = await leader([host, *others])
+    before = [await tab.evaluate("() => [tab.id, tab.generation, tab.engine.id]") for tab in others]
+    worker = await engine(browser)
+    assert await worker.pid() == await host.pid()
+    queues = []
+    for number, tab in enumerate(others):
+        await tab.evaluate(f"() => {{ window.queue = tab.queue('mutations', {{ endpoint: '{RECEIVER}' }}); }}")
+        # Both ways of being too late: asked before the engine died, and after.
+        queues.append(tab.evaluate(_ENQUEUE, [f"early-{number}", 20]))
+    enqueued = [asyncio.ensure_future(work) for work in queues]
+    await worker.kill_process()
+    enqueued += [
+        asyncio.ensure_future(tab.evaluate(_ENQUEUE, [f"late-{number}", 20])) for number, tab in enumerate(others)
+    ]
+
+    new = await leader(others, above=old.epoch)
+    assert new.engine != old.engine
+    assert await write(new.tab, "next") == 200
+    after = [await tab.evaluate("() => [tab.id, tab.generation, tab.engine.id]") for tab in others]
+    assert [(one[0], one[1] + 1) for one in before] == [(one[0], one[1]) for one in after]
+    assert {one[2] for one in after} == {new.engine}
+
+    ids = [each for answers in await asyncio.gather(*enqueued) for each in answers]
+    assert len(ids) == 80
+
+    async def all_applied() -> bool:
+        return len(await site.effects()) == len(ids) + 1
+
+    await until(all_applied, f"{len(ids)} operations to be applied", 30)
+    assert sorted(effect["op_id"] for effect in await site.effects()) == sorted([*ids, "next"]), "each exactly once"
+
+
+_ENQUEUE = """async ([name, count]) => {
+  window.settled ??= [];
+  const all = Array.from({ length: count }, (_, n) => queue.enqueue({ name: `${name}-${n}` }, { id: `${name}-${n}` }));
+  return await Promise.all(all);
+}"""
+
+
+async def test_joining_while_the_page_that_made_the_engine_hangs(browser: ChaosBrowser, site: Site) -> None:
+    host, member = await site.standing(browser, 2)
+    old = await leader([host, member])
+    newcomer = await site.open(browser)
+    await host.hang(20)
+    facts = await join(newcomer)
+    assert host.silent, "it was to join while the other page hangs"
+    assert facts["engine"]["incarnation"] == 2
+    await site.stand(newcomer)
+    both = [member, newcomer]
+    new = await leader(both, above=old.epoch if old.tab is host else old.epoch - 1)
+    assert await write(new.tab, "one") == 200
+    ids = [(await member.evaluate("() => tab.engine.id")), facts["engine"]["id"]]
+    assert ids[0] != ids[1]
+
+    # One leader over two engines, whichever is asked to go.
+    await new.tab.evaluate("() => stands.job.election.stop('enough')")
+    (rest,) = [tab for tab in both if tab is not new.tab]
+    last = await leader([rest], above=new.epoch)
+    assert await write(last.tab, "two") == 200
+    assert await leaders(both) == [last]
+    assert host.silent
+
+
+async def test_two_builds_share_one_resource(browser: ChaosBrowser, two_builds: Site) -> None:
+    site = two_builds
+    first = await site.joined(browser)
+    second = await site.joined(browser, base=SECOND)
+    assert await first.evaluate("() => tabhelm.buildId") != await second.evaluate("() => tabhelm.buildId")
+    assert len(await browser.shared_workers(url_contains="engine.mjs")) == 2
+    for tab in (first, second):
+        await site.stand(tab)
+    old = await leader([first, second])
+    (rest,) = [tab for tab in (first, second) if tab is not old.tab]
+    for tab in (first, second):
+        roster = await tab.until(
+            "() => tab.presence().tabs.length === 2 && tab.presence().tabs", what="both to see both"
+        )
+        assert {info["liveness"] for info in roster} == {"alive"}
+    await old.tab.evaluate("() => stands.job.election.stepDown('your turn')")
+    new = await leader([rest], above=old.epoch)
+    assert await write(new.tab, "one") == 200
+
+
+async def _leader_in_one_engine_waiter_in_another(browser: ChaosBrowser, site: Site) -> tuple[ChaosTab, ChaosTab, int]:
+    first = await site.joined(browser)
+    await site.stand(first)
+    old = await leader([first])
+    second = await site.joined(browser, base=SECOND)
+    await site.stand(second)
+
+    async def queued() -> bool:
+        at = await now(second)
+        return at is not None and at["status"] == {"state": "waiting", "standby": True, "rank": 0}
+
+    await until(queued, "the other engine's tab to stand by")
+    return first, second, old.epoch
+
+
+async def test_the_leader_navigates_away_while_another_engine_waits(browser: ChaosBrowser, two_builds: Site) -> None:
+    first, second, epoch = await _leader_in_one_engine_waiter_in_another(browser, two_builds)
+    # The first engine's only page enters the cache, and the engine is suspended with it.
+    await first.evaluate("() => addEventListener('pagehide', () => localStorage.setItem('left', clock()))")
+    await first.navigate("/blank2")
+    new = await leader([second], above=epoch)
+    left = float(await second.evaluate("() => localStorage.getItem('left')"))
+    assert new.at - left < 1_000
+    assert await write(second, "one") == 200
+    assert await first.back(), await first.not_restored_reasons()
+    await first.until("() => tab.hostState.state === 'connected' && tab.engine", what="joined again")
+    assert (await leader([first, second])).tab is second
+
+
+async def test_the_leader_crashes_and_a_tab_of_another_engine_leads(browser: ChaosBrowser, two_builds: Site) -> None:
+    first, second, epoch = await _leader_in_one_engine_waiter_in_another(browser, two_builds)
+    await first.kill_process()
+    await leader([second], above=epoch)
+    assert await write(second, "one") == 200
