@@ -61,6 +61,8 @@ class Stored:
             self.unflushed.clear()  # a flush takes along all that was written before
         elif transaction.undo:
             self.unflushed.append(transaction.undo)
+        if self.storage.on_commit is not None:
+            self.storage.on_commit(self, transaction.stores)
 
     def upgrade(self, schema: Schema) -> None:
         for shape in schema.stores:
@@ -81,6 +83,8 @@ class Storage:
         self.world = world
         self.rng = world.stream("storage")
         self.databases: dict[str, Stored] = {}
+        self.on_commit: Callable[[Stored, tuple[str, ...]], None] | None = None
+        """Called with the database and the stores of each transaction the moment that it is complete: for tests."""
 
     def stored(self, name: str) -> Stored:
         if name not in self.databases:
