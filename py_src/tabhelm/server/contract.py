@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 from tabhelm.errors import MalformedToken
 from tabhelm.fencing.http_form import parse_idempotency_key, parse_token_header
+from tabhelm.fencing.refusal import STALE_TOKEN
 from tabhelm.fencing.token import FencingToken, HighWater
 
 MALFORMED = "urn:tabhelm:malformed"
-STALE_TOKEN = "urn:tabhelm:stale-token"
 KEY_REUSED = "urn:tabhelm:key-reused"
 REJECTED = "urn:tabhelm:rejected"
 RETRY = "urn:tabhelm:retry"
