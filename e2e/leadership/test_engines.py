@@ -52,7 +52,6 @@ async def test_the_engine_s_process_is_killed(browser: ChaosBrowser, site: Site)
 
 
 _ENQUEUE = """async ([name, count]) => {
-  window.settled ??= [];
   const all = Array.from({ length: count }, (_, n) => queue.enqueue({ name: `${name}-${n}` }, { id: `${name}-${n}` }));
   return await Promise.all(all);
 }"""

@@ -1,0 +1,97 @@
+"""Hostile and old messages on the channel and the port: counted, ignored, and no harm to anybody's leadership."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e.kit import Site, leader, uncaught, until, write
+
+from tabhelm.testing import ChaosBrowser, ChaosTab
+
+CHANNEL = "tabhelm:e2e:v1"
+_POST = "([name, text]) => { const c = new BroadcastChannel(name); c.postMessage(JSON.parse(text)); c.close(); }"
+
+
+async def ignored(tab: ChaosTab) -> dict[str, int]:
+    """How many messages the tab's engine ignored, by reason."""
+    found: dict[str, int] = (await tab.evaluate("() => tab.diagnose()"))["engine"]["ignored"]
+    return found
+
+
+async def test_nonsense_on_the_channel_is_counted_and_ignored(browser: ChaosBrowser, site: Site) -> None:
+    tabs = await site.standing(browser, 2)
+    old = await leader(tabs)
+    stranger = await site.open(browser)
+    beacon = {"v": 1, "type": "beacon", "sender": "x", "number": 1, "next": 15, "tabs": [], "leaders": []}
+    texts: list[Any] = ["sched$x", json.dumps({"v": 99, "type": "beacon"}), json.dumps({**beacon, "tabs": "all"})]
+    leading = {"resource": "e2e:job", "tab": "x", "connection": "x", "domain": "d", "epoch": -1, "age": 0}
+    texts += [
+        json.dumps({**beacon, "leaders": [leading]}),
+        "[" * 100_000,
+        "\ud800",
+        json.dumps({**beacon, "next": 1e999}),
+    ]
+    nonsense = [None, 42, {}, [], True, {"v": 1, "type": "beacon"}, *texts]
+    for data in nonsense:
+        before = sum((await ignored(tabs[0])).values())
+        await stranger.evaluate(_POST, [CHANNEL, json.dumps(data)])
+
+        async def one_more(before: int = before) -> bool:
+            return sum((await ignored(tabs[0])).values()) == before + 1
+
+        await until(one_more, f"{str(data)[:60]!r} to be counted")
+    await stranger.evaluate(
+        "(name) => { const c = new BroadcastChannel(name); c.postMessage('x'.repeat(5_000_000)); c.close(); }", CHANNEL
+    )
+
+    async def too_long() -> bool:
+        return "too-long" in await ignored(tabs[0])
+
+    await until(too_long, "5 MB of text to be counted")
+    assert (await leader(tabs)).epoch == old.epoch
+    assert await write(old.tab, "one") == 200
+    assert [await uncaught(tab) for tab in tabs] == [[], []]
+    (worker,) = await browser.shared_workers(url_contains="engine.mjs")
+    assert await worker.console() == []
+
+
+async def test_a_liar_who_claims_to_lead_costs_time_at_most(browser: ChaosBrowser, site: Site) -> None:
+    """A well-formed beacon of a stranger: presence is a hint, so the lock's true holder goes on, and so does failover."""
+    tabs = await site.standing(browser, 2)
+    old = await leader(tabs)
+    stranger = await site.open(browser)
+    note = {"tab": "liar", "connection": "liar-1", "generation": 1, "lifecycle": "active", "visible": True}
+    note |= {"online": True, "version": "", "capabilities": [], "stands": ["e2e:job"], "age": 1e6}
+    lead = {"resource": "e2e:job", "tab": "liar", "connection": "liar-1", "domain": "", "epoch": 0, "age": 1e6}
+    beacon = {"v": 1, "type": "beacon", "sender": "liar", "number": 1, "next": 5, "tabs": [note], "leaders": [lead]}
+    await stranger.evaluate(_POST, [CHANNEL, json.dumps(json.dumps(beacon))])
+    seen = "() => tab.presence().tabs.some(({ tabId }) => tabId === 'liar') || null"
+    for tab in tabs:
+        await tab.until(seen, what="the liar in the roster")
+    assert (await leader(tabs)).epoch == old.epoch
+    assert await write(old.tab, "one") == 200
+    await old.tab.close()
+    (rest,) = [tab for tab in tabs if tab is not old.tab]
+    await leader([rest], above=old.epoch)
+
+
+async def test_nonsense_on_the_port_is_ignored(browser: ChaosBrowser, site: Site) -> None:
+    (tab,) = await site.standing(browser)
+    old = await leader([tab])
+    stranger = await site.open(browser)
+    await stranger.evaluate(
+        """async ([app, buildId]) => {
+          const name = `tabhelm:${app}:v1:${buildId}`;
+          const { port } = new SharedWorker("/tabhelm/engine.mjs", { type: "module", name });
+          const hello = { type: "hello", wire: 1, session: "s", app, protocol: 1, stallAfterMs: 2000, at: 1 };
+          const lifeline = `${app}:v1:lifeline:s:s`;
+          const answered = new Promise((resolve) => (port.onmessage = ({ data }) => resolve(data)));
+          for (const data of [null, 42, "x", [], {}, { type: 7 }, { type: "gone" }, { type: "bye" }, { type: "pong", n: 1, at: 1 },
+            { ...hello, stallAfterMs: "soon" }, { ...hello, wire: 9 }, { ...hello, lifeline: "not:yours" }]) port.postMessage(data);
+          await answered;
+        }""",
+        ["e2e", (await tab.evaluate("() => tabhelm.buildId"))],
+    )
+    assert (await leader([tab])).epoch == old.epoch
+    assert await write(tab, "one") == 200
