@@ -144,10 +144,8 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
     above = {name: lock_entry(path, f"../{path.name}") for name, path in packages.items()}
     whole = {**upstream, "packages": {**upstream["packages"], **above}}
     (out / "pyodide" / "pyodide-lock.json").write_text(json.dumps(whole, separators=(",", ":")), encoding="utf-8")
-    # The snapshot is not hashed into the id, for two snapshots of the same sources are not the same bytes: the memory
-    # has times and random states in it. What it is made of is.
-    build_id = digest([tag.encode(), *_identity(out), *(script.read_bytes() for script in _scripts())])[:12]
     shutil.copyfile(snapshot, out / SNAPSHOT)
+    build_id = digest([tag.encode(), *_identity(out), *(path.read_bytes() for path in _templates())])[:12]
     runtime = [f"pyodide/{name}" for name in RUNTIME_FILES]
     facts = {
         "version": tabhelm.__version__,
@@ -171,8 +169,8 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
     return build_id
 
 
-def _scripts() -> list[Path]:
-    return [Path(__file__).with_name("snapshot.mjs"), *sorted((WEB / "templates").glob("*.j2"))]
+def _templates() -> list[Path]:
+    return sorted((WEB / "templates").glob("*.j2"))
 
 
 def _names(out: Path) -> list[str]:

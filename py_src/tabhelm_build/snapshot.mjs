@@ -6,6 +6,7 @@
 // restore has to be imported here. A JavaScript object can be kept only if it is reachable by a path of names from
 // globalThis in every place of restore, so modules keep none at all.
 
+import nodeCrypto from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { gzipSync } from "node:zlib";
@@ -19,6 +20,12 @@ process.on("uncaughtException", (error) => {
   process.exit(1);
 });
 
+// The same sources make the same bytes: while this memory is made the clock stands, and entropy is constant. That gives
+// nothing away, for whatever is drawn here is public with the snapshot, and boot.mjs seeds anew after every restore.
+Date.now = () => 1767225600000;
+performance.now = () => 0;
+nodeCrypto.randomFillSync = (view) => (new Uint8Array(view.buffer, view.byteOffset, view.byteLength).fill(7), view);
+
 const [folder, wheel, output] = process.argv.slice(2);
 const { loadPyodide } = await import(pathToFileURL(`${folder}/pyodide.mjs`).href);
 const { info } = JSON.parse(readFileSync(`${folder}/pyodide-lock.json`, "utf8"));
@@ -26,9 +33,9 @@ const pyodide = await loadPyodide({
   indexURL: `${folder}/`,
   packageBaseUrl: `${folder}/`,
   lockFileContents: { info, packages: {} },
-  // The seed of string hashes lives in the snapshot: it is one for all and public anyway. Given, it makes the snapshot of
-  // the same sources the same bytes.
   env: { PYTHONHASHSEED: "0", PYTHONDONTWRITEBYTECODE: "1" },
+  // As in a page; by itself it would be the path of this script on the machine that builds.
+  _sysExecutable: "./this.program",
   _makeSnapshot: true,
 });
 pyodide.unpackArchive(new Uint8Array(readFileSync(wheel)), "wheel");
