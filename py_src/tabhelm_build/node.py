@@ -44,7 +44,8 @@ def run_npm(arguments: Sequence[str], *, cwd: Path, what: str) -> str:
 def npm_reason(output: str) -> str:
     """Why npm failed, from its output: the line that names the file and the cause, else the first that it has."""
     lines = [line.removeprefix("npm error").strip() for line in output.splitlines() if line.startswith("npm error")]
-    telling = [line for line in lines if re.search(r"\b(reason:|EINTEGRITY|integrity|ENO\w+:|E\d{3})", line)]
+    said = [line for line in lines if not line.startswith("code ")]
+    telling = [line for line in said if re.search(r"\b(reason:|EINTEGRITY|integrity|ENO\w+:|E\d{3})", line)]
     return next(iter(telling or lines), "no reason given")[:300]
 
 

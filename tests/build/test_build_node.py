@@ -14,7 +14,10 @@ from tabhelm_build.node import npm_reason
             "npm warn old\nnpm error code ECONNREFUSED\nnpm error FetchError: request to /ws failed, reason: refused\n",
             "FetchError: request to /ws failed, reason: refused",
         ),
-        ("npm error code EINTEGRITY\nnpm error sha512-a integrity checksum failed\n", "code EINTEGRITY"),
+        (
+            "npm error code EINTEGRITY\nnpm error sha512-a integrity checksum failed\n",
+            "sha512-a integrity checksum failed",
+        ),
         ("npm error Cannot read the lock\n", "Cannot read the lock"),
         ("killed\n", "no reason given"),
     ],
