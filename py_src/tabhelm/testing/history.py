@@ -208,13 +208,13 @@ class History:
         granted = {(each.domain, each.resource, each.epoch, each.owner) for each in self._grants}
         marks: dict[tuple[str, str, str], tuple[int, str]] = {}
         streams: dict[tuple[str, str, str, int, str], int] = {}
-        request: FencingToken | None = None
+        requests: dict[tuple[str, str, str], FencingToken] = {}
         for shown in self._shown:
             token = shown.token
-            if shown.op_id is not None and token == request:
-                continue  # one more operation of a request that was judged
-            request = token
             line = (shown.subject, token.domain, token.resource)
+            if shown.op_id is not None and token == requests.get(line):
+                continue  # one more operation of a request that was judged
+            requests[line] = token
             what = f"a write of {token.owner_id!r} to {token.resource!r} with epoch {token.epoch}"
             epoch, owner = marks.get(line, (0, ""))
             if token.epoch < epoch:
@@ -269,26 +269,27 @@ class History:
     def _check_order(self, verdict: Verdict) -> None:
         """Per partition: calls of one tab in their order; across tabs, what was acknowledged before another was asked.
 
-        Not judged: operations that were dead for a while, and two domains (no device waits for another)."""
+        Not judged: operations that were dead for a while, and those of two devices (none waits for the other)."""
         acks: dict[str, tuple[int, _Ack]] = {}
         for number, ack in enumerate(self._acks):
             acks.setdefault(ack.op_id, (number, ack))
-        lines: dict[tuple[str, str, str, str], list[tuple[int, _Ack]]] = {}
+        lines: dict[tuple[str, ...], list[tuple[int, _Ack]]] = {}
         for shown in self._shown:
             if shown.op_id in acks and shown.op_id not in self._dead:
-                line = (shown.subject, shown.token.domain, shown.token.resource, shown.partition)
+                store = acks[shown.op_id][1].store
+                line = (shown.partition, shown.subject, shown.token.domain, shown.token.resource, store)
                 lines.setdefault(line, []).append(acks[shown.op_id])
         for line, applied in lines.items():
             last: dict[str, tuple[int, _Ack]] = {}
             for number, ack in applied:
                 if number < last.get(ack.tab, (number, ack))[0]:
-                    verdict.disordered.append(_disorder(line[3], ack, last[ack.tab][1]))
+                    verdict.disordered.append(_disorder(line[0], ack, last[ack.tab][1]))
                 last[ack.tab] = (number, ack)
             first: _Ack | None = None  # of those applied later, the one acknowledged first
             for _, ack in reversed(applied):
                 if first is not None and ack.asked_at is not None and first.tab != ack.tab:
                     if first.at is not None and first.at < ack.asked_at:
-                        verdict.disordered.append(_disorder(line[3], first, ack))
+                        verdict.disordered.append(_disorder(line[0], first, ack))
                 if ack.at is not None and (first is None or first.at is None or ack.at < first.at):
                     first = ack
 

@@ -1,0 +1,9 @@
+"""Lets the tests here import ``lab``; prints the seed and the end of the trace of a run that failed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
