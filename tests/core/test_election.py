@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kit import Member, join, one_leader
 
+from kit import Member, join, one_leader
 from tabhelm.errors import LeadershipLost
 from tabhelm.leadership import BackingOff, Election, Idle, LeaderContext, Leading, Stopped, Waiting
 from tabhelm.observe import LeadershipChanged, LoopFailed, LoopOverran

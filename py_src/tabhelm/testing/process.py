@@ -99,7 +99,7 @@ class ChromiumProcess:
         """
         executable = executable or find_chromium()
         profile = Path(tempfile.mkdtemp(prefix="tabhelm-chromium-"))
-        log = open(profile / "stderr.log", "w+b")  # noqa: SIM115 - closed in end()
+        log = open(profile / "stderr.log", "w+b")
         command = [
             executable,
             *(["--headless=new"] if headless else []),
