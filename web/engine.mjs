@@ -103,6 +103,8 @@ export class Engine {
   async #start() {
     const { pyodide, from, fallbackReason, version } = await this.#runtime;
     if (this.#failure) return;
+    // An interpreter that has broken down goes on answering now and then. Nothing that it says may be believed.
+    if (pyodide._api) pyodide._api.on_fatal = (error) => this.fail("engine-crashed", String(error?.message ?? error));
     const info = {
       engine: this.engine,
       engineLock: this.engineLock,

@@ -23,16 +23,12 @@ async def test_nonsense_on_the_channel_is_counted_and_ignored(browser: ChaosBrow
     tabs = await site.standing(browser, 2)
     old = await leader(tabs)
     stranger = await site.open(browser)
-    beacon = {"v": 1, "type": "beacon", "sender": "x", "number": 1, "next": 15, "tabs": [], "leaders": []}
-    texts: list[Any] = ["sched$x", json.dumps({"v": 99, "type": "beacon"}), json.dumps({**beacon, "tabs": "all"})]
+    beacon = {"tabhelm": 1, "kind": "beacon", "sender": "x", "number": 1, "next": 15, "tabs": [], "leaders": []}
+    texts = ["sched$x", "[" * 100_000, "\ud800", json.dumps({**beacon, "tabhelm": 99}), json.dumps({"kind": "beacon"})]
     leading = {"resource": "e2e:job", "tab": "x", "connection": "x", "domain": "d", "epoch": -1, "age": 0}
-    texts += [
-        json.dumps({**beacon, "leaders": [leading]}),
-        "[" * 100_000,
-        "\ud800",
-        json.dumps({**beacon, "next": 1e999}),
-    ]
-    nonsense = [None, 42, {}, [], True, {"v": 1, "type": "beacon"}, *texts]
+    spoilt: list[dict[str, Any]] = [{"leaders": [leading]}, {"tabs": "all"}, {"next": 1e999}, {"next": 1e9}]
+    texts += [json.dumps({**beacon, **fields}) for fields in spoilt]
+    nonsense = [None, 42, {}, [], True, beacon, *texts]
     for data in nonsense:
         before = sum((await ignored(tabs[0])).values())
         await stranger.evaluate(_POST, [CHANNEL, json.dumps(data)])
@@ -57,14 +53,15 @@ async def test_nonsense_on_the_channel_is_counted_and_ignored(browser: ChaosBrow
 
 
 async def test_a_liar_who_claims_to_lead_costs_time_at_most(browser: ChaosBrowser, site: Site) -> None:
-    """A well-formed beacon of a stranger: presence is a hint, so the lock's true holder goes on, and so does failover."""
+    """A well-formed beacon of a stranger. Presence is a hint: the lock's holder goes on, and so does failover."""
     tabs = await site.standing(browser, 2)
     old = await leader(tabs)
     stranger = await site.open(browser)
     note = {"tab": "liar", "connection": "liar-1", "generation": 1, "lifecycle": "active", "visible": True}
     note |= {"online": True, "version": "", "capabilities": [], "stands": ["e2e:job"], "age": 1e6}
     lead = {"resource": "e2e:job", "tab": "liar", "connection": "liar-1", "domain": "", "epoch": 0, "age": 1e6}
-    beacon = {"v": 1, "type": "beacon", "sender": "liar", "number": 1, "next": 5, "tabs": [note], "leaders": [lead]}
+    beacon = {"tabhelm": 1, "kind": "beacon", "sender": "liar", "number": 1, "next": 5, "tabs": [note]}
+    beacon |= {"leaders": [lead]}
     await stranger.evaluate(_POST, [CHANNEL, json.dumps(json.dumps(beacon))])
     seen = "() => tab.presence().tabs.some(({ tabId }) => tabId === 'liar') || null"
     for tab in tabs:
@@ -85,10 +82,11 @@ async def test_nonsense_on_the_port_is_ignored(browser: ChaosBrowser, site: Site
           const name = `tabhelm:${app}:v1:${buildId}`;
           const { port } = new SharedWorker("/tabhelm/engine.mjs", { type: "module", name });
           const hello = { type: "hello", wire: 1, session: "s", app, protocol: 1, stallAfterMs: 2000, at: 1 };
-          const lifeline = `${app}:v1:lifeline:s:s`;
           const answered = new Promise((resolve) => (port.onmessage = ({ data }) => resolve(data)));
-          for (const data of [null, 42, "x", [], {}, { type: 7 }, { type: "gone" }, { type: "bye" }, { type: "pong", n: 1, at: 1 },
-            { ...hello, stallAfterMs: "soon" }, { ...hello, wire: 9 }, { ...hello, lifeline: "not:yours" }]) port.postMessage(data);
+          for (const data of [null, 42, "x", [], {}]) port.postMessage(data);
+          for (const type of [7, "gone", "bye", "pong", "stalled", "constructor"]) port.postMessage({ type });
+          for (const part of [{ stallAfterMs: "soon" }, { lifeline: "not:yours" }, { lifeline: 7 }, { app: "other" }])
+            port.postMessage({ ...hello, ...part });
           await answered;
         }""",
         ["e2e", (await tab.evaluate("() => tabhelm.buildId"))],

@@ -56,6 +56,13 @@ async def draws(ctx):
     await asyncio.Event().wait()
 
 
+async def breaks(ctx):
+    if ctx.epoch == 1:
+        json.loads("[" * 100_000)  # the browser's stack overflows, and no ``except`` helps
+    await note(ctx, f"began-{ctx.epoch}")
+    await asyncio.Event().wait()
+
+
 async def fails(ctx):
     raise ValueError("broken on purpose")
 
@@ -169,6 +176,22 @@ async def test_a_loop_that_raises_backs_off_and_is_told(browser: ChaosBrowser, s
     told = await tab.until("() => events.find(({ type }) => type === 'loop-failed')", what="the event loop-failed")
     assert told["error"] == "ValueError: broken on purpose"
     await tab.until("() => events.filter(({ type }) => type === 'loop-failed').length >= 3", what="it to try again")
+
+
+async def test_a_loop_that_breaks_the_interpreter_costs_the_engine_not_the_tabs(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    tabs = [await joined(browser, site) for _ in range(2)]
+    await stand(tabs[0], "watchman:breaks")
+    await tabs[0].until("() => tab.engine?.incarnation === 2", what="another engine")
+    await leads(tabs[0], above=1)
+    await tabs[1].until("() => tab.engine?.incarnation === 2", what="another engine")
+
+    async def began() -> bool:
+        return [each["op_id"] for each in await site.effects()] == ["began-2"]
+
+    await until(began, "the second engine's loop")
+    assert len(await browser.shared_workers(url_contains="engine.mjs")) == 1, "the broken one has closed itself"
 
 
 async def test_a_wheel_that_is_not_there_refuses_the_join(browser: ChaosBrowser, site: Site) -> None:

@@ -13,9 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tabhelm.json_text import TooDeep, loads
+
 WIRE_VERSION = 1
 MAX_TEXT = 262_144
 """Longer texts are not even parsed: 262,144 characters hold hundreds of tabs."""
+MAX_NEXT = 120.0
+"""Seconds. Who announced a later beat would be believed to lead for as long after it has gone."""
 _MAX_ID = 512
 
 
@@ -89,16 +93,18 @@ def decode(data: object) -> Message:
     """Read whatever arrived on the channel.
 
     Raises:
-        Ignored: it is not a message of ours; ``reason`` is ``not-text``, ``too-long``, ``not-json``, ``foreign``,
-            ``version``, ``unknown-kind`` or ``malformed``.
+        Ignored: it is not a message of ours; ``reason`` is ``not-text``, ``too-long``, ``too-deep``, ``not-json``,
+            ``foreign``, ``version``, ``unknown-kind`` or ``malformed``.
     """
     if not isinstance(data, str):
         raise Ignored("not-text")
     if len(data) > MAX_TEXT:
         raise Ignored("too-long")
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        value = loads(data)
+    except TooDeep:
+        raise Ignored("too-deep") from None
+    except ValueError:
         raise Ignored("not-json") from None
     if not isinstance(value, dict) or "tabhelm" not in value:
         raise Ignored("foreign")
@@ -118,7 +124,7 @@ def _beacon(value: Mapping[str, Any]) -> Beacon:
     return Beacon(
         sender=_text(value["sender"]),
         number=_whole(value["number"]),
-        next=_seconds(value["next"]),
+        next=_seconds(value["next"], most=MAX_NEXT),
         tabs=tuple(_tab(item) for item in _list(value["tabs"])),
         leaders=tuple(_leader(item) for item in _list(value["leaders"])),
     )
@@ -175,10 +181,11 @@ def _flag(value: object) -> bool:
     return value
 
 
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+def _seconds(value: object, *, most: float = math.inf) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not 0 <= value <= most:  # type: ignore[operator]
         raise ValueError("seconds")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def _list(value: object) -> list[Any]:

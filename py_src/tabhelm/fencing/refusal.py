@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from tabhelm.fencing.token import FencingToken, HighWater
+from tabhelm.json_text import loads
 from tabhelm.ports import HttpAnswer
 
 STALE_TOKEN = "urn:tabhelm:stale-token"
@@ -15,12 +14,12 @@ def refused_high_water(answer: HttpAnswer) -> HighWater | None:
     if answer.status != 409:
         return None
     try:
-        problem = json.loads(answer.body)
+        problem = loads(answer.body)
         if problem["type"] != STALE_TOKEN:
             return None
         mark = problem["high_water"]
         return HighWater(epoch=mark["epoch"], seq=mark["seq"], owner_id=mark["owner"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 

@@ -14,6 +14,7 @@ from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
 from tabhelm.host.views import leader_view, presence_view, stats_view
 from tabhelm.host.wire import MalformedMessage, Message, field, optional_text, page_state, words
+from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.observe import Event, as_dict
 from tabhelm.ports import Timer
@@ -366,8 +367,8 @@ def _new_operation(item: Any) -> NewOperation:
         raise InvalidPayload(f"operation {item!r:.80} is not an object")
     payload = field(item, "payload", str)
     try:
-        json.loads(payload)
-    except (ValueError, RecursionError) as error:
+        loads(payload)
+    except ValueError as error:
         raise InvalidPayload(f"payload of operation {item.get('id')!r} is not JSON text: {error}") from None
     return NewOperation(
         field(item, "id", str),

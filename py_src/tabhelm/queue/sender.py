@@ -16,6 +16,7 @@ from tabhelm.errors import Unreachable
 from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.refusal import overtaken, refused_high_water
 from tabhelm.fencing.token import FencingToken, HighWater
+from tabhelm.json_text import loads
 from tabhelm.ports import Http, HttpAnswer
 from tabhelm.queue.records import Operation, Outcome
 
@@ -89,7 +90,7 @@ def interpret(answer: HttpAnswer, token: FencingToken, operations: Sequence[Oper
 
 def _outcomes(body: str, operations: Sequence[Operation]) -> dict[str, Outcome] | None:
     try:
-        results = json.loads(body)["results"]
+        results = loads(body)["results"]
         if len(results) != len(operations):
             return None
         outcomes: dict[str, Outcome] = {}
@@ -101,14 +102,14 @@ def _outcomes(body: str, operations: Sequence[Operation]) -> dict[str, Outcome] 
             wait = retry_after(result.get("retry_after"))
             outcomes[operation.op_id] = Outcome(operation.op_id, _STATUS[result["status"]], detail[:500], wait)
         return outcomes
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 def _problem_type(body: str) -> str:
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = loads(body)
+    except ValueError:
         return ""
     kind = value.get("type") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else ""
