@@ -178,12 +178,16 @@ class Lab:
         self.tabs.append(tab)
         return tab
 
-    def writer(self, *, pause: tuple[float, float] = (0.2, 2.0), thinking: float = 0.0) -> Any:
-        """A page loop that writes to the register. ``thinking``: about so many seconds pass between token and request,
-        without a look at the signal. Careless code does that, and the fence is for it."""
+    def writer(self, *, pause: tuple[float, float] = (0.2, 2.0), thinking: float = 0.0, barrier: bool = True) -> Any:
+        """A page loop that writes to the register; with a barrier, it ends when it is refused.
+
+        ``thinking``: about so many seconds pass between token and request, without a look at the signal. Careless code
+        does that, and the fence is for it.
+        """
 
         async def loop(context: PageContext) -> None:
-            self.begun(context)
+            if barrier:
+                self.begun(context)
             while True:
                 await context.sleep(self.rng.uniform(*pause))
                 try:
@@ -191,7 +195,8 @@ class Lab:
                 except Unreachable:
                     continue
                 except Refused:
-                    return
+                    if barrier:
+                        return
 
         return loop
 

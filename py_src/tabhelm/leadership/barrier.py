@@ -9,8 +9,9 @@ from __future__ import annotations
 from tabhelm.errors import Unreachable
 from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.refusal import overtaken, refused_high_water
+from tabhelm.fencing.token import HighWater
 from tabhelm.leadership.tenure import Tenure, TokenStream
-from tabhelm.observe import Events, WriteRefused
+from tabhelm.observe import EpochIssued, Events, WriteRefused
 from tabhelm.ports import Http
 
 EMPTY_BATCH = '{"operations":[]}'
@@ -39,5 +40,16 @@ async def raise_marks(http: Http, url: str, tenure: Tenure, stream: TokenStream,
             events.emit(WriteRefused(tenure.resource, token.epoch, "overtaken"))
             continue
         events.emit(WriteRefused(tenure.resource, token.epoch, "stale"))
-        await tenure.raise_above(high_water)
+        await outbid(tenure, high_water, events)
     raise Unreachable(f"the receiver {url} refused {_ATTEMPTS} barriers in a row, each with another high water")
+
+
+async def outbid(tenure: Tenure, high_water: HighWater, events: Events) -> None:
+    """Go on above a receiver's high water that our store has forgotten, and tell of the new grant.
+
+    Raises:
+        LeadershipLost: somebody else leads.
+    """
+    await tenure.raise_above(high_water)
+    grant = tenure.grant
+    events.emit(EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority))

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from tabhelm.election import Backoff
 from tabhelm.errors import DatabaseClosed, DatabaseError, Unreachable
 from tabhelm.leadership import LeaderContext
-from tabhelm.leadership.barrier import raise_marks
+from tabhelm.leadership.barrier import outbid, raise_marks
 from tabhelm.observe import OperationDied, QueuePaused, WriteRefused
 from tabhelm.queue.records import Operation, Outcome
 from tabhelm.queue.sender import SEND_TIMEOUT, Reply, send_batch
@@ -195,7 +195,7 @@ class _Lane:
                 return reply
             services.events.emit(WriteRefused(tenure.resource, token.epoch, reply.kind))
             if reply.kind == "stale":
-                await tenure.raise_above(reply.high_water)
+                await outbid(tenure, reply.high_water, services.events)
         return Reply("busy", f"refused {_REFUSALS} times in a row")
 
     async def _settle_reply(self, batch: Batch, reply: Reply) -> None:
