@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kit import join
 from lab import OPERATIONS, REGISTER, Lab, seeds
 
+from kit import join
 from tabhelm.fencing import FencingToken
 from tabhelm.leadership import Leading
 from tabhelm.observe import as_dict

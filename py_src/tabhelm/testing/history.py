@@ -279,17 +279,17 @@ class History:
                 store = acks[shown.op_id][1].store
                 line = (shown.partition, shown.subject, shown.token.domain, shown.token.resource, store)
                 lines.setdefault(line, []).append(acks[shown.op_id])
-        for line, applied in lines.items():
+        for (partition, *_), applied in lines.items():
             last: dict[str, tuple[int, _Ack]] = {}
             for number, ack in applied:
                 if number < last.get(ack.tab, (number, ack))[0]:
-                    verdict.disordered.append(_disorder(line[0], ack, last[ack.tab][1]))
+                    verdict.disordered.append(_disorder(partition, ack, last[ack.tab][1]))
                 last[ack.tab] = (number, ack)
             first: _Ack | None = None  # of those applied later, the one acknowledged first
             for _, ack in reversed(applied):
                 if first is not None and ack.asked_at is not None and first.tab != ack.tab:
                     if first.at is not None and first.at < ack.asked_at:
-                        verdict.disordered.append(_disorder(line[0], first, ack))
+                        verdict.disordered.append(_disorder(partition, first, ack))
                 if ack.at is not None and (first is None or first.at is None or ack.at < first.at):
                     first = ack
 
