@@ -159,8 +159,9 @@ class Site:
         return tabs
 
     async def stand(self, tab: ChaosTab, resource: str = DEFAULT_RESOURCE, **policy: Any) -> None:
-        """Let a joined tab stand for ``resource``, with the receiver as its barrier unless ``fence`` says otherwise."""
-        await tab.evaluate(_STAND, [resource, {"fence": RECEIVER, **policy}])
+        """Let a joined tab stand for ``resource``; its barrier is the receiver, unless ``fence`` says otherwise."""
+        given = {key: value for key, value in {"fence": RECEIVER, **policy}.items() if value is not None}
+        await tab.evaluate(_STAND, [resource, given])
 
 
 async def join(tab: ChaosTab, *, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
