@@ -46,7 +46,10 @@ def apply(effect: Effect, connection: sqlite3.Connection) -> None:
     marks = ", ".join("?" * len(_COLUMNS))
     connection.execute(f"INSERT INTO effects ({', '.join(_COLUMNS)}) VALUES ({marks})", row)
     if isinstance(effect.payload, dict):
-        _change_case(effect.payload, connection)
+        try:
+            _change_case(effect.payload, connection)
+        except UnicodeEncodeError as error:  # half of a surrogate pair: JSON can spell it, databases cannot
+            raise Reject("a text of this case cannot be stored: it holds half a character") from error
 
 
 def _change_case(payload: dict[str, Any], connection: sqlite3.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -55,6 +56,15 @@ def test_payloads_may_ask_to_be_refused(server: DemoServer, writer: Callable[...
         result = ann.send({"kind": kind, "reason": "because"}).json()["results"][0]
         assert (result["status"], result["detail"]) == (status, "because")
     assert [effect for effect in server.effects() if effect["resource"] == ann.resource] == []
+
+
+def test_a_case_that_no_database_can_store_is_rejected(server: DemoServer, writer: Callable[..., Writer]) -> None:
+    ann = writer()
+    request = ann.request({"kind": "add", "case": "c3", "title": "half a pair \ud83d"})
+    headers = {**request["headers"], "content-type": "application/json"}
+    answer = ann.client.post(f"{server.url}/api/operations", content=json.dumps(request["json"]), headers=headers)
+    result = answer.json()["results"][0]
+    assert result["status"] == "rejected" and "cannot be stored" in result["detail"]
 
 
 def test_requests_and_counters(server: DemoServer, writer: Callable[..., Writer]) -> None:

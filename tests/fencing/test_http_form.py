@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import http_sfv
+from typing import TypeVar
+
 import pytest
+from http_sfv.item import Item
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,13 +22,15 @@ from tabhelm.fencing.token import MAX_NUMBER, MAX_TEXT, FencingToken
 TOKEN = FencingToken("d0", "regcase:offline-queue:mutations", 7, "case-42", 12, "tab/1")
 HEADER = '"regcase:offline-queue:mutations";domain="d0";epoch=7;stream="case-42";seq=12;owner="tab/1"'
 
+T = TypeVar("T")
+
 texts = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40)
 numbers = st.integers(1, MAX_NUMBER)
 tokens = st.builds(FencingToken, texts, texts, numbers, texts, numbers, texts)
 
 
-def by_library(text: str) -> http_sfv.Item:
-    item = http_sfv.Item()
+def by_library(text: str) -> Item:
+    item = Item()
     item.parse(text.encode())
     return item
 
@@ -58,7 +62,7 @@ def test_the_library_reads_what_we_write(token: FencingToken) -> None:
 
 @given(tokens)
 def test_we_read_what_the_library_writes(token: FencingToken) -> None:
-    item = http_sfv.Item(token.resource)
+    item = Item(token.resource)
     item.params.update(owner=token.owner_id, seq=token.seq, stream=token.stream, epoch=token.epoch, domain=token.domain)
     assert parse_token_header(str(item)) == token
 
@@ -176,7 +180,7 @@ def test_whatever_comes_we_read_it_as_the_library_does_or_name_it(text: str) -> 
         assert found == expected
 
 
-def _typed(kind: type, value: object) -> object:
+def _typed(kind: type[T], value: object) -> T:
     if type(value) is not kind:
         raise ValueError(value)
     return value

@@ -119,11 +119,20 @@ async def test_ids_are_forgotten_after_the_retention_in_small_steps(make_client:
     assert await client.statuses(token(1, 2), sent[0]) == ["duplicate"]
     now += 2
     left = []
-    for seq in (3, 4, 5):
+    for seq in (3, 4, 5):  # barriers; each operation more would take two more with it
         await client.statuses(token(1, seq))
         left.append(client.query("SELECT count(*) FROM tabhelm_operations")[0][0])
     assert left == [25, 5, 0]
     assert await client.statuses(token(1, 6), sent[0]) == ["committed"]
+
+
+async def test_ids_are_forgotten_faster_than_they_come(make_client: MakeClient) -> None:
+    now = 1_000_000.0
+    client = make_client(clock=lambda: now, retention=10)
+    for seq in range(1, 9):
+        await client.statuses(token(1, seq), *(operation(f"{seq}-{n}", partition=str(n)) for n in range(100)))
+        now += 11
+    assert client.query("SELECT count(*) FROM tabhelm_operations") == [(100,)]
 
 
 async def test_effect_tells_what_there_is(make_client: MakeClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from receiver_kit import MakeClient, operation, token
 
 from tabhelm.errors import TabhelmError
-from tabhelm.server import Effect, SqliteFenceStore, StoreBusy
+from tabhelm.server import Effect, FenceTransaction, SqliteFenceStore, StoreBusy
 
 
 @pytest.fixture
@@ -116,3 +117,56 @@ async def test_in_memory() -> None:
     count = await store.run(lambda transaction: transaction.application.execute("SELECT count(*) FROM t").fetchone())
     await store.close()
     assert count == (1,)
+
+
+@pytest.mark.parametrize("factory", ["row_factory", "text_factory"])
+async def test_how_the_application_likes_its_rows_is_its_own_matter(make_client: MakeClient, factory: str) -> None:
+    seen: list[object] = []
+
+    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+        setattr(connection, factory, bytes if factory == "text_factory" else lambda cursor, row: {"op": row[0]})
+        connection.execute("INSERT INTO applied (op_id) VALUES (?)", (effect.op_id,))
+        seen.append(connection.execute("SELECT op_id FROM applied ORDER BY n DESC").fetchone())
+
+    client = make_client(apply=apply)
+    for seq, op_id, status in ((1, "a", "committed"), (2, "b", "committed"), (3, "a", "duplicate")):
+        assert await client.statuses(token(1, seq), operation(op_id)) == [status]
+    assert seen == {"text_factory": [(b"a",), (b"b",)], "row_factory": [{"op": "a"}, {"op": "b"}]}[factory]
+
+
+async def test_what_setup_sets_is_what_apply_finds(database: Path) -> None:
+    def setup(connection: sqlite3.Connection) -> None:
+        connection.row_factory = sqlite3.Row
+
+    def work(transaction: FenceTransaction[sqlite3.Connection]) -> object:
+        with transaction.savepoint():
+            row: object = transaction.application.execute("SELECT 1").fetchone()
+            return type(row)
+
+    store = SqliteFenceStore(database, setup=setup)
+    assert await store.run(work) is sqlite3.Row
+    await store.close()
+
+
+async def test_those_who_wait_wait_together(database: Path) -> None:
+    """However many wait for another program's lock, each is answered after the timeout, not after all before it."""
+    store = SqliteFenceStore(database, busy_timeout=0.3)
+    await store.run(lambda transaction: None)
+    other = sqlite3.connect(database, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    ends = await asyncio.gather(*(store.run(lambda transaction: None) for _ in range(10)), return_exceptions=True)
+    took = time.monotonic() - began
+    other.close()
+    assert {type(end) for end in ends} == {StoreBusy}
+    assert 0.25 < took < 1.5, "one after the other it would have been 3 seconds"
+    await store.run(lambda transaction: None)
+    await store.close()
+
+
+async def test_slow_work_before_it_costs_nobody_its_turn(database: Path) -> None:
+    store = SqliteFenceStore(database, busy_timeout=0.05)
+    slow = store.run(lambda transaction: time.sleep(0.2))
+    _, second = await asyncio.gather(slow, store.run(lambda transaction: "done"))
+    assert second == "done"
+    await store.close()

@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from tabhelm.errors import MalformedToken
 from tabhelm.fencing.http_form import parse_idempotency_key, parse_token_header
 from tabhelm.fencing.refusal import STALE_TOKEN
 from tabhelm.fencing.token import FencingToken, HighWater
+from tabhelm.json_text import TooDeep, loads
 
 MALFORMED = "urn:tabhelm:malformed"
 KEY_REUSED = "urn:tabhelm:key-reused"
@@ -151,7 +152,10 @@ def _operation(op_id: object, partition: object, payload: object, where: str) ->
         if not isinstance(text, str) or not 1 <= len(text) <= MAX_TEXT or not _storable(text):
             raise malformed(f"{where}: {name} {ascii(text)[:80]} is not valid: a text of 1 to {MAX_TEXT} characters")
     assert isinstance(op_id, str) and isinstance(partition, str)
-    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"))
+    try:
+        canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:  # NaN, or a number like 1e999: Python reads them, but they are no JSON for others
+        raise malformed(f"{where}: the payload holds a number that is none or too large") from error
     return Operation(op_id, partition, payload, hashlib.sha256(canonical.encode()).digest())
 
 
@@ -162,11 +166,9 @@ def _storable(text: str) -> bool:
 
 def _decode(body: bytes) -> Any:
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise malformed(f"the body is not JSON: {why}") from error
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+        # A depth of its own: how deep Python can read or write depends on how deep its caller stands already.
+        return loads(body.decode())
+    except TooDeep as error:
+        raise malformed(f"the body cannot be read: {error}") from error
+    except ValueError as error:
+        raise malformed(f"the body is not JSON: {error}") from error

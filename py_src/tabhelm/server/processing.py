@@ -50,7 +50,7 @@ def perform(
         assert verdict.high_water is not None
         raise Refused(write, verdict.kind, stale(token, verdict.high_water, verdict.kind))
     transaction.raise_marks(key, marks, verdict.marks, token.stream)
-    transaction.forget(now, _FORGET_AT_ONCE)
+    transaction.forget(now, _FORGET_AT_ONCE + 2 * len(write.operations))  # faster than they come
     stopped: set[str] = set()
     results = []
     for operation in write.operations:

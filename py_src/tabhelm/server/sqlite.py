@@ -54,7 +54,8 @@ class SqliteFenceStore:
 
     ``setup`` is called once with each new connection, inside a transaction: create the application's tables there
     (``IF NOT EXISTS``; other processes do the same). ``busy_timeout`` is how many seconds a request waits for other
-    writers of the file, ``max_waiting`` how many requests may wait in this process; beyond that the answer is 503.
+    writers of the file, counted from its arrival, ``max_waiting`` how many requests may wait in this process; beyond
+    that the answer is 503.
     """
 
     def __init__(
@@ -85,8 +86,9 @@ class SqliteFenceStore:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tabhelm-store")
         self._waiting += 1
+        deadline = time.monotonic() + self._busy_timeout
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, deadline)
         finally:
             self._waiting -= 1
 
@@ -99,9 +101,13 @@ class SqliteFenceStore:
 
     # -- in the store's thread -----------------------------------------------------------------------------------------
 
-    def _run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R]) -> R:
+    def _run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R], deadline: float) -> R:
         with _as_busy(self._path):
-            connection = self._connection or self._open()
+            # Those behind one that waited for the lock in vain have waited too: they try once, else the last of them
+            # would be answered after as many timeouts as there are requests.
+            left = max(0.0, deadline - time.monotonic())
+            connection = self._connection or self._open(left)
+            connection.execute(f"PRAGMA busy_timeout={int(left * 1000)}")
             connection.execute(_BEGIN)
         try:
             result = work(_Transaction(self._path, connection))
@@ -112,12 +118,12 @@ class SqliteFenceStore:
             if connection.in_transaction:
                 connection.execute(_ROLLBACK)
 
-    def _open(self) -> _Connection:
+    def _open(self, patience: float) -> _Connection:
         connection = sqlite3.connect(
-            self._path, timeout=self._busy_timeout, isolation_level=None, cached_statements=256, factory=_Connection
+            self._path, timeout=patience, isolation_level=None, cached_statements=256, factory=_Connection
         )
         try:
-            self._enter_wal(connection)
+            self._enter_wal(connection, patience)
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.set_authorizer(connection.authorize)
@@ -141,9 +147,9 @@ class SqliteFenceStore:
         self._connection = connection
         return connection
 
-    def _enter_wal(self, connection: sqlite3.Connection) -> None:
+    def _enter_wal(self, connection: sqlite3.Connection, patience: float) -> None:
         # The busy timeout does not cover this switch when two processes do it at once.
-        deadline = time.monotonic() + self._busy_timeout
+        deadline = time.monotonic() + patience
         while True:
             try:
                 connection.execute("PRAGMA journal_mode=WAL")
@@ -163,14 +169,18 @@ class _Connection(sqlite3.Connection):
     """The connection that ``apply`` gets: while it is lent, nothing can end the receiver's transaction."""
 
     _lent = False
+    _factories: tuple[Any, Any] = (None, str)
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Inside, the application's code runs."""
+        """Inside, the application's code runs, and rows and texts are what it made of them; outside, they are ours."""
         self._lent = True
+        self.row_factory, self.text_factory = self._factories
         try:
             yield
         finally:
+            self._factories = self.row_factory, self.text_factory
+            self.row_factory, self.text_factory = None, str
             self._lent = False
 
     def authorize(self, action: int, first: str | None, second: str | None, *place: str | None) -> int:
