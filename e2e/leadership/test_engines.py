@@ -135,3 +135,30 @@ async def test_the_leader_crashes_and_a_tab_of_another_engine_leads(browser: Cha
     await first.kill_process()
     await leader([second], above=epoch)
     assert await write(second, "one") == 200
+
+
+async def test_leader_and_next_in_line_die_with_their_engine(browser: ChaosBrowser, two_builds: Site) -> None:
+    site = two_builds
+    first = await site.joined(browser)
+    await site.stand(first)
+    old = await leader([first])
+    following = await first.duplicate(share_process=True)
+    await join(following)
+    await site.stand(following)
+    last = await site.joined(browser, base=SECOND)
+    await site.stand(last)
+    await following.show()  # a visible tab ranks first
+
+    async def watches() -> bool:
+        at = await now(last)
+        return at is not None and at["status"] == {"state": "waiting", "standby": False, "rank": 1}
+
+    await until(watches, "the other engine's tab to leave the queue to a better one")
+    assert {await tab.pid() for tab in (first, following)} == {await first.pid()}
+    assert await last.pid() != await first.pid()
+    # Nobody is left in the queue, and nobody says goodbye.
+    await first.kill_process()
+    await leader([last], above=old.epoch, timeout=5.0)
+    assert await write(last, "one") == 200
+    gone = "() => tab.presence().tabs.length === 1 || null"
+    await last.until(gone, 5.0, "the dead to leave the roster")

@@ -143,8 +143,11 @@ async def test_a_python_loop_leads_is_cancelled_and_another_tab_s_follows(browse
     await first.freeze()
     two = await leads(second, above=one)
     effect = await until(lambda: began(two), "the second loop's first write")
-    # The frozen page's loop ran in the engine, which goes on: it was cancelled, and could make no more tokens.
-    assert effect is not None and effect["payload"]["ended"] == [[one, "CancelledError", True, "LeadershipLost"]]
+    # The frozen page's loop ran in the engine, which goes on: it was ended, and could make no more tokens. Its own
+    # ``ctx.sleep`` may have noticed the lost lock before it was cancelled.
+    assert effect is not None
+    (ended,) = effect["payload"]["ended"]
+    assert ended in ([one, how, True, "LeadershipLost"] for how in ("CancelledError", "LeadershipLost"))
     await first.thaw()
     await second.close()
     three = await leads(first, above=two)

@@ -6,6 +6,11 @@ from e2e.kit import RECEIVER, Site, join, leader, uncaught, until, write
 
 from tabhelm.testing import ChaosBrowser
 
+_KINDS = """async () => {
+  const { held, pending } = await navigator.locks.query();
+  return [...held, ...pending].map(({ name }) => name.split(":")[2]);
+}"""
+
 
 async def test_join_lead_step_down_enqueue_leave(browser: ChaosBrowser, site: Site) -> None:
     tabs = await site.standing(browser, 3)
@@ -43,10 +48,11 @@ async def test_join_lead_step_down_enqueue_leave(browser: ChaosBrowser, site: Si
         assert await uncaught(tab) == []
         assert list(tab.log) == []
     assert await worker.console() == []
-    held = await tabs[0].evaluate(
-        "async () => (await navigator.locks.query()).held.map(({ name }) => name.split(':')[2])"
-    )
-    assert set(held) <= {"engine"}, "pages that have left hold nothing, and nothing is held for them"
+
+    async def nothing_left() -> bool:
+        return await tabs[0].evaluate(_KINDS) == ["engine"]
+
+    await until(nothing_left, "the locks of the tabs that left to be free")
     # And once more, in the same page.
     facts = await join(tabs[0])
     assert facts["generation"] > 1

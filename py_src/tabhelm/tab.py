@@ -17,7 +17,7 @@ from tabhelm.names import Resource, channel_name, database_name, queue_resource
 from tabhelm.observe import Events, StorageChanged, TabJoined, TabLeft
 from tabhelm.ports import PageState, Ports
 from tabhelm.ports.database import DatabaseEvent
-from tabhelm.presence import Beaconer, Identity, Roster, TabInfo
+from tabhelm.presence import Beaconer, EngineWatch, Identity, Roster, TabInfo
 from tabhelm.queue import Queue, QueueHub
 from tabhelm.queue.flusher import BATCH
 from tabhelm.queue.sender import SEND_TIMEOUT
@@ -42,6 +42,7 @@ class Services:
         self.channel = ports.channels.open(channel_name(app, protocol))
         self.channel.subscribe(self._received)
         self.beaconer = Beaconer(self.roster, self.channel, ports.clock, ports.entropy)
+        self.watch = EngineWatch(self.roster, ports.locks, self.tasks, app, protocol)
         issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
         self.elections = ElectionServices(
             clock=ports.clock,
@@ -74,6 +75,7 @@ class Services:
                     self.memory.heard(leader.domain, leader.resource, leader.epoch)
             if self.roster.heard(message, self.ports.clock.monotonic()):
                 self.beaconer.greet()
+                self.watch.met(message.sender)
         else:
             self.queues.heard(message)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.leadership import Election, LeaderContext, Leading
+from tabhelm.names import engine_lock
 from tabhelm.observe import EpochIssued
 from tabhelm.ports import PageState, Ports
 from tabhelm.presence import Identity
@@ -70,6 +71,8 @@ def join(
     """Let a tab with an engine of its own join."""
     agent = world.agent(name)
     ports = world.ports(agent)
+    # An engine holds this lock before anybody hears of it.
+    agent.start(ports.locks.acquire(engine_lock(APP, 1, f"e-{name}")))
 
     def make() -> tuple[Services, Tab]:
         services = Services(ports, APP, 1, f"e-{name}")

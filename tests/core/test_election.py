@@ -9,6 +9,8 @@ import pytest
 from kit import Member, join, one_leader
 from tabhelm.errors import LeadershipLost
 from tabhelm.leadership import BackingOff, Election, Idle, LeaderContext, Leading, Stopped, Waiting
+from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
+from tabhelm.names import channel_name
 from tabhelm.observe import LeadershipChanged, LoopFailed, LoopOverran
 from tabhelm.simulated import World
 
@@ -215,7 +217,8 @@ def test_leaving_stops_everything_and_leaves_nothing_behind() -> None:
             await member.agent.start(member.services.close())
             assert len(member.services.tasks) == 0
             snapshot = await member.agent.start(member.ports.locks.query())
-            assert snapshot.held == () and snapshot.pending == ()
+            assert [lock.name for lock in snapshot.held] == ["app:v1:engine:e-a"], "the engine itself lives on"
+            assert snapshot.pending == ()
             with pytest.raises(Exception, match="has left"):
                 member.call(lambda: member.tab.queue("q"))
 
@@ -234,3 +237,52 @@ def test_the_leading_state_says_epoch_and_since() -> None:
             assert leader is not None and (leader.tab_id, leader.epoch) == ("t-a", 1)
 
         world.run(main())
+
+
+def test_an_engine_that_dies_is_no_longer_believed_to_lead() -> None:
+    with World(7) as world:
+
+        async def main() -> None:
+            old, following, last = (join(world, name) for name in "abc")
+            old.lead()
+            await world.until(lambda: old.leading)
+            standing = following.lead()
+            await world.until(lambda: isinstance(standing.status, Waiting) and standing.status.standby)
+            last.lead()
+            await world.until(lambda: len(tabs(last)) == 3)
+            # The one who leads and the one who stands by are gone without a word; nobody is in the queue.
+            old.agent.die()
+            following.agent.die()
+            began = world.loop.time()
+            await world.until(lambda: last.leading, within=30.0)
+            assert world.loop.time() - began < 1.0
+            assert tabs(last) == ["t-c"]
+
+        world.run(main())
+
+
+def test_beacons_of_no_engine_are_soon_forgotten() -> None:
+    with World(8) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            member.lead()
+            await world.until(lambda: member.leading)
+            stranger = world.agent("x")
+            channel = stranger.call(world.ports(stranger).channels.open, channel_name("app", 1))
+            note = TabNote("t-x", "c-x", 1, "active", True, True, "", (), ("app:r",), 1e6)
+            for sender in ("nobody", "no name: this", "x" * 500):
+                beacon = Beacon(sender, 1, 15.0, (note,), (LeaderNote("app:r", "t-x", "c-x", "", 9, 0.0),))
+                told: list[list[str]] = []
+                stop = member.services.roster.subscribe(lambda told=told: told.append(tabs(member)))  # type: ignore[misc]
+                stranger.call(channel.post, encode(beacon))
+                await world.until(lambda told=told: told == [["t-a", "t-x"], ["t-a"]])  # type: ignore[misc]
+                stop()
+            assert member.leading
+
+        world.run(main())
+
+
+def tabs(member: Member) -> list[str]:
+    """The ids of the tabs that a member knows of."""
+    return [tab.tab_id for tab in member.services.roster.tabs(member.agent.clock.monotonic())]

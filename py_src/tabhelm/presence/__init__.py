@@ -4,11 +4,13 @@ these."""
 from __future__ import annotations
 
 from tabhelm.presence.beacon import Beaconer
+from tabhelm.presence.engine_watch import EngineWatch
 from tabhelm.presence.identity import Identity, TabMemory, claim_identity, draw_id
 from tabhelm.presence.roster import LeaderInfo, Liveness, Roster, TabInfo
 
 __all__ = [
     "Beaconer",
+    "EngineWatch",
     "Identity",
     "LeaderInfo",
     "Liveness",

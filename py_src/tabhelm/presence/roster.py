@@ -141,6 +141,11 @@ class Roster:
             self._changed()
         return known is None
 
+    def forget(self, engine_id: str) -> None:
+        """This engine is dead, and its tabs speak no more through it."""
+        if self._engines.pop(engine_id, None) is not None:
+            self._changed()
+
     def tick(self, now: float) -> None:
         """Look at the clock: forgive the time in which we stood still, forget who is long gone, tell what changed."""
         if self._last_tick is not None and (gap := now - self._last_tick - TICK) > TICK:
