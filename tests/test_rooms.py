@@ -12,7 +12,6 @@ BOTTOM = {"errors", "json_text", "names", "messages"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "json_text": set(),
-    "json_text": set(),
     "names": {"errors"},
     "messages": {"errors"},
     "ports": {"errors"},
