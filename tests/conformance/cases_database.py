@@ -462,7 +462,32 @@ async def many_may_open_at_once(here: Ports, there: Ports) -> None:
         database.close()
 
 
+async def transactions_begin_in_the_order_of_the_calls(here: Ports, there: Ports) -> None:
+    """Even while the database opens: who asks later never overtakes those who wait for it."""
+    for _ in range(3):
+        name = fresh(here, "db")
+        await all_of(opened(there, name), "log")
+        database = opened(here, name)
+        calls: list[asyncio.Task[None]] = []
+
+        async def write(number: int, database: Database = database) -> None:
+            async def body(tx: Transaction) -> None:
+                await tx.put("log", {"number": number})
+
+            await database.transaction(["log"], "readwrite", body)
+
+        while not calls or not calls[0].done():
+            calls.append(spawn(write(len(calls))))
+            assert len(calls) < 5_000, "the database did not open"
+            await (here.clock.sleep(0.0003) if len(calls) % 8 == 0 else asyncio.sleep(0))
+        await asyncio.gather(*calls)
+        found = [record["number"] for record in await all_of(database, "log")]
+        assert found == sorted(found) and len(found) == len(calls), f"{len(calls)} calls began in another order"
+        database.close()
+
+
 CASES = cases(
+    transactions_begin_in_the_order_of_the_calls,
     success_means_complete,
     values_are_copies,
     what_json_cannot_hold_is_refused,

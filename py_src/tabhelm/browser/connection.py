@@ -29,17 +29,20 @@ class Connection:
         self._tell = tell
         self._database: Any = None
         self._opening: _Opening | None = None
+        self._opened_by: _Opening | None = None
         self._closed = False
         self._listener = self._gives_way  # our own reference: the proxy is destroyed while it is running
         self._proxy: Any = None
 
     async def get(self) -> Any:
-        """The open ``IDBDatabase``; opens it first when there is none."""
+        """The open ``IDBDatabase``, opened first when there is none; callers get it in the order of their asking."""
         if self._closed:
             raise DatabaseClosed(f"database {self.name!r} was closed by close()")
-        if self._database is not None:
-            return self._database
         opening = self._opening
+        if self._database is not None:
+            opening = self._opened_by
+            if opening is None or not opening.awaited:
+                return self._database
         if opening is None:
             opening = self._opening = _Opening(self.name, self._schema, self._opened, self._tell)
             opening.start(self._clock)
@@ -47,7 +50,7 @@ class Connection:
 
     def _opened(self, database: Any) -> bool:
         """An attempt to open has ended (``None``: failed). Whether the connection is wanted."""
-        self._opening = None
+        self._opening, self._opened_by = None, self._opening
         if database is None or self._closed:
             return False
         self._database = database
@@ -96,6 +99,7 @@ class _Opening:
         self._tell = tell
         self._waiters: list[asyncio.Future[Any]] = []
         self._failure: DatabaseError | None = None
+        self._database: Any = None
         self._blocked = False
         self._listener = self._answered  # our own reference: the proxy is destroyed while it is running
 
@@ -115,12 +119,23 @@ class _Opening:
             setattr(request, f"on{kind}", self._proxy)
         self._timer = clock.call_later(OPEN_TIMEOUT, self._expired)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody still waits, or has not woken yet."""
+        return bool(self._waiters)
+
     async def wait(self) -> Any:
         if self._failure is not None:
             raise type(self._failure)(*self._failure.args)
-        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Any] = loop.create_future()
         self._waiters.append(waiter)
-        return await waiter
+        if self._ended is None:
+            loop.call_soon(_settle, waiter, self._database)  # behind those who have not woken yet
+        try:
+            return await waiter
+        finally:
+            self._waiters.remove(waiter)
 
     def _expired(self) -> None:
         cause = "another connection is in the way" if self._blocked else "the browser did not answer"
@@ -173,13 +188,17 @@ class _Opening:
         if not ended(database) and database is not None:
             database.close()
             self._failure = failure = DatabaseClosed(f"database {self._name!r} was closed by close()")
+        self._database = database
         for waiter in self._waiters:
-            if waiter.done():
-                continue
             if failure is None:
-                waiter.set_result(database)
-            else:
+                _settle(waiter, database)
+            elif not waiter.done():
                 waiter.set_exception(type(failure)(*failure.args))  # each its own traceback
+
+
+def _settle(waiter: asyncio.Future[Any], database: Any) -> None:
+    if not waiter.done():
+        waiter.set_result(database)
 
 
 def _upgrade(request: Any, schema: Schema) -> None:

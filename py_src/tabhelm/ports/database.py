@@ -99,6 +99,8 @@ class Database(Protocol):
     ) -> T:
         """Run ``body`` in one transaction and return its result once the transaction is complete.
 
+        Transactions of one ``Database`` begin in the order of the calls, also while it is being opened.
+
         Opens the database when there is no open connection. An exception in the body aborts and is raised as itself.
         Cancelling the caller aborts what has not completed; whether it completed is then unknown.
 

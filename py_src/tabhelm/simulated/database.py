@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tabhelm.errors import DatabaseBlocked, DatabaseClosed, DatabaseDenied, DatabaseError
 from tabhelm.ports.database import DatabaseEvent, Durability, Schema, Transaction, TransactionMode
+from tabhelm.simulated.loop import fail, settle
 from tabhelm.simulated.records import Bounds, ObjectStore
 from tabhelm.simulated.transaction import AgentTransaction, Undo
 
@@ -157,7 +158,9 @@ class SimulatedDatabase:
         self._name = name
         self._callback: Callable[[DatabaseEvent], None] | None = None
         self._connection: Connection | None = None
-        self._opening: asyncio.Future[Connection] | None = None
+        self._opening: object | None = None
+        """The running attempt to open."""
+        self._waiters: list[asyncio.Future[Connection]] = []
         self._closed = False
         self._mine: list[AgentTransaction] = []
         agent.on_death.append(self._bury)
@@ -206,17 +209,24 @@ class SimulatedDatabase:
     async def _connect(self) -> Connection:
         if self._closed:
             raise DatabaseClosed(f"database {self._name!r} was closed by its owner")
-        if self._connection is not None and self._connection.open:
-            return self._connection
-        if self._opening is None:
-            self._opening = self.agent.loop.create_future()
-            self._open(self._opening)
+        open_one = self._connection if self._connection is not None and self._connection.open else None
+        if open_one is not None and not self._waiters:
+            return open_one
+        # In line behind those who wait or have not woken yet: transactions begin in the order of the calls.
         waiter: asyncio.Future[Connection] = self.agent.loop.create_future()
-        self._opening.add_done_callback(lambda opening: _copy(opening, waiter))
-        return await waiter  # one open for all who wait: a cancelled one leaves it to the others
+        self._waiters.append(waiter)
+        if open_one is not None:
+            self.agent.post(settle, waiter, open_one)
+        elif self._opening is None:
+            self._opening = object()
+            self._open(self._opening)
+        try:
+            return await waiter  # one open for all who wait: a cancelled one leaves it to the others
+        finally:
+            self._waiters.remove(waiter)
 
-    def _open(self, opening: asyncio.Future[Connection]) -> None:
-        def settle(result: Connection | Exception) -> None:
+    def _open(self, opening: object) -> None:
+        def end(result: Connection | Exception) -> None:
             timer.cancel()
             if self._opening is not opening:
                 if isinstance(result, Connection):
@@ -226,20 +236,21 @@ class SimulatedDatabase:
             if isinstance(result, Connection) and self._closed:
                 result.close()
                 result = DatabaseClosed(f"database {self._name!r} was closed by its owner")
-            if isinstance(result, Exception):
-                opening.set_exception(result)
-                opening.exception()
-            else:
+            if isinstance(result, Connection):
                 self._connection = result
                 self._tell("opened")
-                opening.set_result(result)
+            for waiter in self._waiters:
+                if isinstance(result, Exception):
+                    fail(waiter, result)
+                else:
+                    settle(waiter, result)
 
         def give_up() -> None:
-            settle(DatabaseBlocked(f"database {self._name!r} did not open within {OPEN_BOUND:g} s"))
             self._tell("blocked")
+            end(DatabaseBlocked(f"database {self._name!r} did not open within {OPEN_BOUND:g} s"))
 
         timer = self.agent.clock.call_later(OPEN_BOUND, give_up)
-        self.to_browser.send(self._open_in_browser, lambda result: self.to_agent.send(self.agent.post, settle, result))
+        self.to_browser.send(self._open_in_browser, lambda result: self.to_agent.send(self.agent.post, end, result))
 
     def _open_in_browser(self, answer: Callable[[Connection | Exception], None]) -> None:
         faults, world = self.storage.world.faults, self.storage.world
@@ -291,13 +302,3 @@ class SimulatedDatabases:
     def database(self, name: str, schema: Schema) -> SimulatedDatabase:
         self._made += 1
         return SimulatedDatabase(self._storage, self._agent, name, schema, self._made)
-
-
-def _copy(source: asyncio.Future[Connection], target: asyncio.Future[Connection]) -> None:
-    if target.done():
-        return
-    error = source.exception()
-    if error is not None:
-        target.set_exception(error)
-    else:
-        target.set_result(source.result())

@@ -54,7 +54,7 @@ class Verdict:
         return not self.broken
 
     def require(self, context: str = "") -> None:
-        """Raise ``AssertionError`` with the whole verdict unless everything held; ``context`` (a seed) goes in front."""
+        """Raise ``AssertionError`` with the whole verdict unless all held; ``context`` (a seed) goes in front."""
         if not self.ok:
             raise AssertionError(f"{context}: {self}" if context else str(self))
 
