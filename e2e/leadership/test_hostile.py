@@ -62,15 +62,24 @@ async def test_a_liar_who_claims_to_lead_costs_time_at_most(browser: ChaosBrowse
     lead = {"resource": "e2e:job", "tab": "liar", "connection": "liar-1", "domain": "", "epoch": 0, "age": 1e6}
     beacon = {"tabhelm": 1, "kind": "beacon", "sender": "liar", "number": 1, "next": 5, "tabs": [note]}
     beacon |= {"leaders": [lead]}
+    # It even holds what a living engine holds; without that it is forgotten as soon as it is heard.
+    await stranger.evaluate(
+        "(name) => new Promise((held) => navigator.locks.request(name, () => (held(), new Promise(() => {}))))",
+        "e2e:v1:engine:liar",
+    )
     await stranger.evaluate(_POST, [CHANNEL, json.dumps(json.dumps(beacon))])
-    seen = "() => tab.presence().tabs.some(({ tabId }) => tabId === 'liar') || null"
     for tab in tabs:
-        await tab.until(seen, what="the liar in the roster")
+        await tab.until(f"() => {_LIAR}", what="the liar in the roster")
     assert (await leader(tabs)).epoch == old.epoch
     assert await write(old.tab, "one") == 200
     await old.tab.close()
     (rest,) = [tab for tab in tabs if tab is not old.tab]
     await leader([rest], above=old.epoch)
+    await stranger.close()
+    await rest.until(f"() => !{_LIAR}", 5.0, "the liar to leave the roster with the page that held its lock")
+
+
+_LIAR = "tab.presence().tabs.some(({ tabId }) => tabId === 'liar')"
 
 
 async def test_nonsense_on_the_port_is_ignored(browser: ChaosBrowser, site: Site) -> None:
