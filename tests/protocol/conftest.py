@@ -1,4 +1,4 @@
-"""Lets the tests here import ``lab``; prints the seed and the end of the trace of a run that failed."""
+"""Lets the tests here import ``lab`` and each other's schedules."""
 
 from __future__ import annotations
 

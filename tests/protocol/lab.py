@@ -59,10 +59,10 @@ class Refused(Exception):
 
 
 class Register(SimulatedReceiver):
-    """A receiver without operation ids. ``echo`` is the chance that the network delivers a request a second time."""
+    """A receiver without operation ids: it applies whatever comes with a token that its guard accepts."""
 
     echo: Callable[[], float | None] = staticmethod(lambda: None)
-    """The delay of a second delivery; ``None`` for none."""
+    """Asked at each request: the seconds until the network delivers it a second time, ``None`` for never."""
 
     async def handle(self, request: HttpRequest) -> HttpAnswer:
         answer = await super().handle(request)
@@ -135,7 +135,7 @@ class Lab:
     # -- the stage ----------------------------------------------------------------------------------------------------
 
     def add_device(self, world: World | None = None) -> SimulatedBrowser:
-        """Another device (the first one is there from the start)."""
+        """Another device, in whose browser the same user works (the first one is there from the start)."""
         store = f"device{len(self.worlds)}"
         world = world or Device(self.world, store)
         world.storage.on_commit = lambda stored, stores: self._committed(store, stored, stores)
@@ -159,22 +159,18 @@ class Lab:
         device: int = 0,
         lead: bool = False,
         queue: bool = False,
-        flush: bool = True,
         policy: dict[str, Any] | None = None,
         loop: Any = None,
-        page: SimulatedPage | None = None,
-        process: Any = None,
         **settings: Any,
     ) -> Tab:
         """Open a tab that joins; ``lead``: it stands for the job of writing to the register behind a barrier."""
-        page = page or self.browsers[device].open(name, Settings(**settings), process=process)
+        page = self.browsers[device].open(name, Settings(**settings))
         page.begin_join()
         tab = Tab(page)
         if lead:
             tab.election = page.lead("job", loop or self.writer(), {"fence": REGISTER, **(policy or {})})
         if queue:
-            options: dict[str, Any] = {"endpoint": OPERATIONS} if flush else {"flush": False}
-            tab.queue = page.queue("mutations", **options)
+            tab.queue = page.queue("mutations", endpoint=OPERATIONS)
         self.tabs.append(tab)
         return tab
 
