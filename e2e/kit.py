@@ -199,7 +199,7 @@ async def leader(
         found = await leaders(tabs, key)
         return found[0] if len(found) == 1 and found[0].epoch > above else None
 
-    return await wait_for(only, timeout, f"one leader of {key!r} with an epoch above {above}")
+    return await until(only, f"one leader of {key!r} with an epoch above {above}", timeout)
 
 
 async def fire(tab: ChaosTab, name: str, key: str = DEFAULT_RESOURCE) -> None:
@@ -220,6 +220,8 @@ async def uncaught(tab: ChaosTab) -> list[str]:
     return found
 
 
-async def until(condition: Callable[[], Awaitable[T]], what: str, timeout: float = 15.0) -> T:
+async def until(condition: Callable[[], Awaitable[T | None]], what: str, timeout: float = 15.0) -> T:
     """Wait until ``condition`` gives something true, and return it."""
-    return await wait_for(condition, timeout, what)
+    found = await wait_for(condition, timeout, what)
+    assert found is not None
+    return found

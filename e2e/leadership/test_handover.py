@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from e2e.kit import Leader, Site, fire, leader, leaders, now, until, write
 
@@ -29,7 +31,7 @@ class Scene:
         self.old = old
 
     @classmethod
-    async def set(cls, browser: ChaosBrowser, site: Site, **policy: object) -> Scene:
+    async def set(cls, browser: ChaosBrowser, site: Site, **policy: Any) -> Scene:
         host, *others = [await site.joined(browser) for _ in range(3)]
         await site.stand(others[0], **policy)
         old = await leader([others[0]])

@@ -28,7 +28,7 @@ async def test_nonsense_on_the_channel_is_counted_and_ignored(browser: ChaosBrow
     leading = {"resource": "e2e:job", "tab": "x", "connection": "x", "domain": "d", "epoch": -1, "age": 0}
     spoilt: list[dict[str, Any]] = [{"leaders": [leading]}, {"tabs": "all"}, {"next": 1e999}, {"next": 1e9}]
     texts += [json.dumps({**beacon, **fields}) for fields in spoilt]
-    nonsense = [None, 42, {}, [], True, beacon, *texts]
+    nonsense: list[Any] = [None, 42, {}, [], True, beacon, *texts]
     for data in nonsense:
         before = sum((await ignored(tabs[0])).values())
         await stranger.evaluate(_POST, [CHANNEL, json.dumps(data)])

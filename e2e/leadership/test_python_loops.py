@@ -126,7 +126,7 @@ async def leads(tab: ChaosTab, above: int = 0) -> int:
         at = await status(tab)
         return at["epoch"] if at["state"] == "leading" and at["epoch"] > above else None
 
-    return int(await until(epoch, f"the tab to lead with an epoch above {above}") or 0)
+    return await until(epoch, f"the tab to lead with an epoch above {above}")
 
 
 async def test_a_python_loop_leads_is_cancelled_and_another_tab_s_follows(browser: ChaosBrowser, site: Site) -> None:
@@ -138,14 +138,13 @@ async def test_a_python_loop_leads_is_cancelled_and_another_tab_s_follows(browse
         return next((each for each in await site.effects() if each["op_id"] == f"began-{epoch}"), None)
 
     effect = await until(lambda: began(one), "the loop's first write")
-    assert effect is not None and (effect["epoch"], effect["resource"], effect["stream"]) == (one, "e2e:watch", "loop")
+    assert (effect["epoch"], effect["resource"], effect["stream"]) == (one, "e2e:watch", "loop")
     await stand(second, "watchman:work")
     await first.freeze()
     two = await leads(second, above=one)
     effect = await until(lambda: began(two), "the second loop's first write")
     # The frozen page's loop ran in the engine, which goes on: it was ended, and could make no more tokens. Its own
     # ``ctx.sleep`` may have noticed the lost lock before it was cancelled.
-    assert effect is not None
     (ended,) = effect["payload"]["ended"]
     assert ended in ([one, how, True, "LeadershipLost"] for how in ("CancelledError", "LeadershipLost"))
     await first.thaw()
@@ -219,7 +218,6 @@ async def test_four_engines_of_one_snapshot_draw_their_own(browser: ChaosBrowser
         return effects if len(effects) == 4 else None
 
     effects = await until(all_drew, "four engines to draw")
-    assert effects is not None
     assert len(set(ids)) == 12
     assert len({effect["domain"] for effect in effects}) == 4
     for kind in ("random", "bytes"):
