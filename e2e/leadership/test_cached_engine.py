@@ -1,0 +1,31 @@
+"""An engine that is suspended with its only page must not keep that page from coming back."""
+
+from __future__ import annotations
+
+from kit import Site, leader
+from tabhelm.testing import ChaosBrowser
+
+
+async def test_a_page_whose_engine_others_know_comes_back_out_of_the_cache(
+    browser: ChaosBrowser, two_builds: Site
+) -> None:
+    site = two_builds
+    first = await site.joined(browser)
+    await site.stand(first)
+    await leader([first])
+    second = await site.joined(browser, base="/tabhelm2")
+    await site.stand(second)
+    # Each engine knows of the other, and watches it.
+    for tab in (first, second):
+        await tab.until("() => tab.presence().tabs.length === 2", what="both tabs to be in the roster")
+    await first.show()
+    await first.navigate("/blank2")
+    await leader([second])
+    await second.until("() => tab.presence().tabs.length === 1", what="the cached tab to be out of the roster")
+    await second.evaluate("() => tab.update({ capabilities: ['news.v1'] })")  # a message on the channel meanwhile
+    restored = await first.back()
+    assert restored, await first.not_restored_reasons()
+    await first.until("() => tab.presence().tabs.length === 2", what="the page to have joined again")
+    old = await leader([second])
+    await second.close()
+    await leader([first], above=old.epoch)
