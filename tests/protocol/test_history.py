@@ -166,6 +166,14 @@ def forgotten_by_a_wiped_store(history: History) -> None:
     history.granted(domain="d", resource="r", epoch=1, owner="c")
 
 
+def stored_again_after_a_wipe(history: History) -> None:
+    history.acknowledged("op1", tab="t", asked_at=1.0, at=2.0)
+    history.acknowledged("op2", tab="t", asked_at=4.0, at=5.0)
+    history.wiped(at=3.0)
+    history.accepted("op2", token(), at=6.0)
+    history.accepted("op1", token(seq=2), at=7.0)
+
+
 def other_streams(history: History) -> None:
     history.shown(token(seq=5))
     history.shown(token(seq=1, stream="page"))
@@ -175,7 +183,7 @@ def other_streams(history: History) -> None:
     "fill",
     [
         dead, wiped, other_partition, at_the_same_time, late_but_before_the_barrier, repeated_event,
-        forgotten_by_a_wiped_store, other_streams,
+        forgotten_by_a_wiped_store, stored_again_after_a_wipe, other_streams,
     ],
 )  # fmt: skip
 def test_what_only_looks_like_a_violation_is_none(fill: Callable[[History], None]) -> None:

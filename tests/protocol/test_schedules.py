@@ -218,7 +218,8 @@ def test_an_engine_dies_with_enqueues_pending(seed: int) -> None:
                 for tab in tabs:
                     lab.enqueue(tab, lab.rng.choice("ab"))
             await lab.sleep(lab.rng.uniform(0.0, 0.06))
-            lab.browsers[0].living_engines()[0].engine.agent.die()
+            for worker in lab.browsers[0].living_engines():
+                worker.engine.agent.die()
             await lab.sleep(lab.rng.choice([0.0, 5.0]))
         await lab.sleep(10.0)
         await lab.settled()

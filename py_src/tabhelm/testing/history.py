@@ -262,23 +262,26 @@ class History:
                 by = f" by tab {ack.tab!r}" if ack.tab else ""
                 verdict.lost.append(f"{ack.op_id!r} was acknowledged{by}, but it was neither applied nor dead-lettered")
 
-    def _may_be_wiped(self, ack: _Ack) -> bool:
+    def _may_be_wiped(self, ack: _Ack, before: float | None = None) -> bool:
         asked = ack.asked_at if ack.asked_at is not None else ack.at
-        return any(asked is None or asked <= at for at in self._wipes.get(ack.store, []))
+        wipes = self._wipes.get(ack.store, [])
+        return any((asked is None or asked <= at) and (before is None or at < before) for at in wipes)
 
     def _check_order(self, verdict: Verdict) -> None:
         """Per partition: calls of one tab in their order; across tabs, what was acknowledged before another was asked.
 
-        Not judged: operations that were dead for a while, and those of two devices (none waits for the other)."""
+        Not judged: operations that were dead for a while, those of two devices (none waits for the other), and those
+        enqueued before and applied after a wipe (stored again by a repeated call, they have a new place)."""
         acks: dict[str, tuple[int, _Ack]] = {}
         for number, ack in enumerate(self._acks):
             acks.setdefault(ack.op_id, (number, ack))
         lines: dict[tuple[str, ...], list[tuple[int, _Ack]]] = {}
         for shown in self._shown:
             if shown.op_id in acks and shown.op_id not in self._dead:
-                store = acks[shown.op_id][1].store
-                line = (shown.partition, shown.subject, shown.token.domain, shown.token.resource, store)
-                lines.setdefault(line, []).append(acks[shown.op_id])
+                number, ack = acks[shown.op_id]
+                if not self._may_be_wiped(ack, before=shown.at):
+                    line = (shown.partition, shown.subject, shown.token.domain, shown.token.resource, ack.store)
+                    lines.setdefault(line, []).append((number, ack))
         for (partition, *_), applied in lines.items():
             last: dict[str, tuple[int, _Ack]] = {}
             for number, ack in applied:
