@@ -1,0 +1,149 @@
+"""Whatever happens to tabs, engines and storage: what was acknowledged is applied exactly once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kit import Site, until
+from tabhelm.testing import ChaosBrowser
+
+from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing, stats
+
+
+async def test_400_operations_from_two_tabs_at_once(browser: ChaosBrowser, site: Site) -> None:
+    tabs = [await queueing(browser, site) for _ in range(2)]
+    halves = [operations(name, 200, partitions=5) for name in ("a", "b")]
+    await asyncio.gather(*(enqueue(tab, half, one_by_one=True) for tab, half in zip(tabs, halves, strict=True)))
+    await drained(tabs[0], done=400)
+    effects = await judge(site, await acknowledged(*tabs))
+    assert len(effects) == 400
+    for name in ("a", "b"):
+        for partition in range(5):
+            numbers = [e["payload"]["n"] for e in effects if e["partition"] == f"{name}-{partition}"]
+            assert numbers == sorted(numbers) and len(numbers) == 40
+
+
+async def test_acknowledged_means_durable(browser: ChaosBrowser, site: Site) -> None:
+    # Nobody flushes yet. The only tab's process, engine and all, is killed right after the acknowledgement.
+    alone = await queueing(browser, site, flush=False)
+    await enqueue(alone, operations("a", 50, partitions=3))
+    acks = await acknowledged(alone)
+    await alone.kill_process()
+    later = await queueing(browser, site)
+    await drained(later, done=50)
+    assert len(await judge(site, acks)) == 50
+
+
+async def test_a_follower_enqueues_and_closes(browser: ChaosBrowser, site: Site) -> None:
+    leads = await queueing(browser, site)
+    await flusher([leads])
+    follower = await queueing(browser, site, flush=False)
+    await site.faults(delay_ms=300)
+    await enqueue(follower, operations("f", 30))
+    acks = await acknowledged(follower)
+    await follower.close()
+    await drained(leads, done=30)
+    assert len(await judge(site, acks)) == 30
+
+
+async def test_the_flushing_tab_is_killed_in_mid_flush(browser: ChaosBrowser, site: Site) -> None:
+    # The first tab's process holds the engine; the second is shown, leads, and dies with a batch on its way.
+    host = await queueing(browser, site, flush=False)
+    leads = await queueing(browser, site, batch=10)
+    assert await flusher([leads, host]) is leads
+    rest = await queueing(browser, site, batch=10)
+    await site.hold_one()
+    await enqueue(host, operations("a", 60, partitions=4))
+    await site.held()
+    await leads.crash()
+    assert await flusher([rest]) is rest
+    await drained(rest, done=60)
+    await site.release()
+    effects = await judge(site, await acknowledged(host))
+    assert len(effects) == 60
+
+    async def refused() -> bool:
+        return 409 in [request["outcome"] for request in await site.requests()]
+
+    await until(refused, "the dead leader's late batch to be refused")
+    assert len(await judge(site, await acknowledged(host))) == 60
+
+
+async def test_an_engine_dies_with_enqueues_pending(browser: ChaosBrowser, site: Site) -> None:
+    host = await queueing(browser, site, flush=False)
+    member = await queueing(browser, site)
+    # 300 calls, one after the other, while the engine is killed in their midst.
+    wanted = operations("m", 300, partitions=3)
+    storm = asyncio.ensure_future(enqueue(member, wanted, one_by_one=True))
+    await member.until("() => acks.length > 40", what="the storm to be under way")
+    await host.kill_process()
+    await storm
+    await drained(member, done=300)
+    acks = await acknowledged(member)
+    assert len(acks) == 300
+    assert len(await judge(site, acks)) == 300
+
+
+async def test_storage_is_wiped_in_mid_run(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    await enqueue(tab, operations("before", 20))
+    await drained(tab, done=20)
+    first = (await site.effects())[-1]
+    await browser.storage_clear(site.url)
+    await enqueue(tab, operations("after", 20))
+    await drained(tab)
+
+    async def all_applied() -> bool:
+        return len(await site.effects()) == 40
+
+    await until(all_applied, "the operations enqueued after the wipe to be applied")
+    last = (await judge(site, await acknowledged(tab)))[-1]
+    assert last["domain"] == first["domain"] and last["epoch"] > first["epoch"]
+
+
+async def test_storage_is_wiped_while_the_leader_is_frozen(browser: ChaosBrowser, site: Site) -> None:
+    leads = await queueing(browser, site)
+    await enqueue(leads, operations("before", 5))
+    await drained(leads, done=5)
+    first = (await site.effects())[-1]
+    other = await queueing(browser, site)
+    await leads.freeze()
+    await browser.storage_clear(site.url)
+    await enqueue(other, operations("after", 20))
+    await drained(other)
+    await leads.thaw()
+    await enqueue(leads, operations("thawed", 5))
+    await drained(other)
+
+    async def all_applied() -> bool:
+        return len(await site.effects()) == 30
+
+    await until(all_applied, "all operations to be applied")
+    last = (await judge(site, await acknowledged(leads, other)))[-1]
+    assert last["domain"] == first["domain"] and last["epoch"] > first["epoch"]
+
+
+async def test_two_builds_share_the_queue(browser: ChaosBrowser, two_builds: Site) -> None:
+    old = await queueing(browser, two_builds)
+    new = await queueing(browser, two_builds, join_options={"base": "/tabhelm2"})
+    await asyncio.gather(
+        enqueue(old, operations("old", 60, partitions=3), one_by_one=True),
+        enqueue(new, operations("new", 60, partitions=3), one_by_one=True),
+    )
+    await drained(new, done=120)
+    await old.close()
+    await enqueue(new, operations("last", 5))
+    await drained(new, done=125)
+    assert len(await two_builds.effects()) == 125
+
+
+async def test_the_same_id_again_does_nothing_and_another_payload_is_refused(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    for _ in range(2):
+        assert await attempt(tab, "enqueue", {"n": 1}, {"id": "op-1"}) == {"value": "op-1"}
+    refused = await attempt(tab, "enqueue", {"n": 2}, {"id": "op-1"})
+    assert refused["error"]["code"] == "identifier-reused" and "op-1" in refused["error"]["message"]
+    await drained(tab, done=1)
+    assert await attempt(tab, "enqueue", {"n": 1}, {"id": "op-1"}) == {"value": "op-1"}  # known by its receipt
+    assert (await stats(tab))["done"] == 1
+    assert len(await site.effects()) == 1

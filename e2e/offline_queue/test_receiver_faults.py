@@ -1,0 +1,144 @@
+"""Networks that go and receivers that misbehave: everything arrives once they behave, and only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit import Site, until
+from tabhelm.testing import ChaosBrowser, ChaosTab
+
+from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing, stats
+
+
+async def troubled(tab: ChaosTab) -> dict[str, Any]:
+    """Wait until the page is told of an error, and return the figures that say so."""
+    found: dict[str, Any] = await tab.until(
+        "() => (lastStats?.lastError || lastStats?.paused) && lastStats", what="the queue to tell of its trouble"
+    )
+    return found
+
+
+async def test_the_network_goes_away_and_comes_back(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    await flusher([tab])
+    await tab.offline(True)
+    await enqueue(tab, operations("offline", 30, partitions=2))
+    assert (await stats(tab))["queued"] == 30
+    assert await site.effects() == []
+    await tab.offline(False)
+    await drained(tab, done=30)
+    assert len(await judge(site, await acknowledged(tab))) == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "faults"),
+    [
+        ("500", {"status": 500}),
+        ("429", {"status": 429, "retry_after_s": 1}),
+        ("html", {"status": 200, "body": "<!doctype html><title>Sign in</title>"}),
+        ("other-ids", {"status": 200, "body": {"results": [{"op_id": "x", "status": "committed"}] * 5}}),
+        ("redirect", {"location": "/blank"}),
+        ("garbled-409", {"status": 409, "body": "conflict"}),
+        ("no-answer", {"drop_answers": True}),
+    ],
+)
+async def test_wrong_answers_are_no_success(browser: ChaosBrowser, site: Site, name: str, faults: Any) -> None:
+    tab = await queueing(browser, site)
+    await flusher([tab])
+    await site.faults(**faults)
+    await enqueue(tab, operations(name, 5))
+    await troubled(tab)
+    assert (await stats(tab))["done"] == 0
+    await site.faults()
+    await drained(tab, done=5)
+    assert len(await judge(site, await acknowledged(tab))) == 5
+
+
+async def test_an_answer_that_never_comes(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site, sendTimeoutMs=500)
+    await flusher([tab])
+    await site.faults(stall=True, count=1)
+    await enqueue(tab, operations("stalled", 5))
+    await troubled(tab)
+    await drained(tab, done=5)
+    assert len(await judge(site, await acknowledged(tab))) == 5
+
+
+async def test_a_409_at_a_higher_epoch_is_outbid_by_the_holder(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    await enqueue(tab, operations("first", 1))
+    await drained(tab, done=1)
+    mark = (await site.effects())[-1]["epoch"] + 5
+    problem = {"type": "urn:tabhelm:stale-token", "status": 409, "high_water": {"epoch": mark, "seq": 1, "owner": "x"}}
+    await site.faults(status=409, body=problem, count=1)
+    await enqueue(tab, operations("second", 1))
+    await drained(tab, done=2)
+    assert (await site.effects())[-1]["epoch"] == mark + 1
+
+
+async def test_signed_out_pauses_until_resumed(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    await flusher([tab])
+    await site.faults(status=401)
+    await enqueue(tab, operations("paused", 3))
+    assert (await troubled(tab))["paused"] == "HTTP 401"
+    await tab.until("() => events.some(({ type }) => type === 'queue-paused')", what="the event of the pause")
+    await site.faults()
+    before = len(await site.requests())
+    await enqueue(tab, operations("more", 1))
+    assert (await stats(tab))["queued"] == 4 and len(await site.requests()) == before
+    follower = await queueing(browser, site, flush=False)
+    await follower.evaluate("() => q.resume()")  # any tab may say so
+    await drained(tab, done=4)
+    assert len(await judge(site, await acknowledged(tab))) == 4
+
+
+async def test_rejected_operations_are_dead_letters_and_stop_nobody(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    poison = {"payload": {"kind": "reject", "reason": "no such case"}, "partition": "p", "id": "poison"}
+    await enqueue(tab, [*operations("p", 2), poison, *operations("p", 3)])
+    await drained(tab, done=5)
+    letters = (await attempt(tab, "deadLetters"))["value"]
+    assert [(letter["id"], letter["reason"]) for letter in letters] == [("poison", "no such case")]
+    assert letters[0]["payload"] == poison["payload"] and letters[0]["partition"] == "p"
+    await tab.until("() => events.some(({ type }) => type === 'operation-died')", what="the event of the dead letter")
+    await attempt(tab, "retryDead", ["poison"])
+    await until(lambda: _dead(tab), "the poison to be refused again")
+    await attempt(tab, "removeDead", ["poison"])
+    assert (await attempt(tab, "deadLetters"))["value"] == []
+
+
+async def _dead(tab: ChaosTab) -> bool:
+    at: dict[str, Any] = await stats(tab)
+    return at["dead"] == 1 and at["queued"] == at["inFlight"] == 0
+
+
+async def test_an_operation_that_must_wait_holds_back_only_its_partition(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    slow = {"payload": {"kind": "retry", "reason": "busy"}, "partition": "slow", "id": "slow"}
+    behind = {"payload": {"kind": "note"}, "partition": "slow", "id": "behind"}
+    await enqueue(tab, [slow, behind, *operations("quick", 20, partitions=4)])
+
+    async def quick_ones() -> bool:
+        return len(await site.effects()) == 20
+
+    await until(quick_ones, "the other partitions to be applied")
+    assert (await stats(tab))["queued"] + (await stats(tab))["inFlight"] == 2
+
+
+async def test_a_server_that_is_killed_and_comes_back(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site, batch=10)
+    await site.faults(delay_ms=100)
+    await enqueue(tab, operations("s", 60, partitions=3))
+
+    async def some() -> bool:
+        return len(await site.effects()) >= 10
+
+    await until(some, "some to be applied")
+    site.server.kill()
+    await troubled(tab)
+    site.server.start()
+    await drained(tab, done=60)
+    assert len(await judge(site, await acknowledged(tab))) == 60
