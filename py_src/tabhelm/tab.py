@@ -221,6 +221,7 @@ class Tab:
         elections = list(self._elections.values())
         if gone:
             self.state = replace(self.state, lifecycle="closing")
+            self.services.roster.remove_own(self.identity.connection_id)
         for election in elections:
             election.stop(reason)
         for election in elections:

@@ -129,3 +129,31 @@ def test_a_reload_keeps_the_id_and_a_duplicate_draws_its_own(seed: int) -> None:
 
 def test_messages_that_are_encoded_are_decoded() -> None:
     assert decode(encode(beacon())) == beacon()
+
+
+def test_the_last_goodbye_is_said_at_once() -> None:
+    """An engine whose last page went to the back/forward cache is suspended before any timer fires."""
+
+    class Channel:
+        said: list[str] = []
+
+        def post(self, text: str) -> None:
+            self.said.append(text)
+
+        def subscribe(self, callback: object) -> None: ...
+
+        def close(self) -> None: ...
+
+    with World(3) as world:
+
+        async def main() -> None:
+            agent = world.agent("a")
+            ports, roster, channel = world.ports(agent), Roster("e"), Channel()
+            agent.call(lambda: Beaconer(roster, channel, ports.clock, ports.entropy))
+            agent.call(roster.put_own, TAB, ports.clock.monotonic())
+            await world.until(lambda: len(channel.said) == 1)
+            agent.call(roster.remove_own, TAB.connection)
+            last = decode(channel.said[-1])
+            assert isinstance(last, Beacon) and (last.number, last.tabs) == (2, ())
+
+        world.run(main())

@@ -48,7 +48,10 @@ class Beaconer:
         if self._own() != self._said:
             if self._due is not None:
                 self._due.cancel()  # a greeting may be due later than a change has to be told
-            self._due = self._clock.call_later(COALESCE, self._speak)
+            if self._own() is None:
+                self._speak()  # at once: an engine whose last page went to the cache is suspended in some milliseconds
+            else:
+                self._due = self._clock.call_later(COALESCE, self._speak)
         if self._tick is None:
             self._tick = self._clock.call_later(TICK, self._look)
 
