@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tabhelm.testing import ChaosBrowser, ChaosError, ChaosTab, wait_for
+from tabhelm.testing.history import History
 from tabhelm_build.browsers import find_chromium
 from tabhelm_build.bundle import DIST
 from tabhelm_build.demo_server import DemoServer
@@ -26,18 +27,22 @@ LIMIT = 150.0
 
 _WATCH = """() => {
   window.seen = [];
+  window.grants = [];
   demo.tab.addEventListener("event", ({ detail }) => {
+    if (detail.type === "epoch-issued") grants.push(detail);
     if (detail.type === "leadership-changed" && detail.after === "leading")
       seen.push({ at: performance.timeOrigin + performance.now(), tab: detail.tab, epoch: detail.epoch });
   });
   return { id: demo.tab.id, readyMs: demo.readyMs };
 }"""
-_ENQUEUE = """async ([name, count]) => {
+_ENQUEUE = """([name, count]) => {
   const form = document.getElementById("add");
+  const before = demo.acks.length;
   for (let n = 0; n < count; n++) {
     form.elements.title.value = `${name} ${n}`;
     form.requestSubmit();
   }
+  return before + count;
 }"""
 
 
@@ -73,9 +78,12 @@ class Play:
     failover_ms: dict[str, float] = field(default_factory=dict)
     leaders: dict[int, str] = field(default_factory=dict)
     """Epoch to the letter of the tab that led under it."""
-    titles: list[str] = field(default_factory=list)
+    acks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the tabs were told is durable, by operation id."""
+    grants: list[dict[str, Any]] = field(default_factory=list)
     effects: list[dict[str, Any]] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
         """One line of the timeline."""
@@ -98,6 +106,8 @@ class Play:
             await self._open(browser, server, name)
         for name in "ABC":
             await self.tabs[name].offline(True)
+        await self._nobody_leads()
+        for name in "ABC":
             await self._enqueue(name, EACH)
         await self._note_leaders()
         await self._queued(3 * EACH)
@@ -124,7 +134,7 @@ class Play:
             await self._leads("A")
         self.say("Act two: a fourth tab opens; tab A leads, and its process holds the engine")
         await self._open(browser, server, "D")
-        if len(await asyncio.to_thread(server.effects)) >= len(self.titles):
+        if len(await asyncio.to_thread(server.effects)) >= len(self.acks):
             await self._enqueue("D", EACH)
         await self._mid_flush(server)
         self.say("Killing tab A's process: leader, engine and a batch on its way are gone at once")
@@ -133,7 +143,7 @@ class Play:
         await self._failover("engine_crash", at, [name for name in "CD" if name in self.tabs])
         await self._release(server)
         await self._all_applied(server)
-        self.say(f"{len(self.titles)} operations are applied")
+        self.say(f"{len(self.acks)} operations are applied")
 
     async def _third_act(self, server: DemoServer) -> None:
         leader = self.leaders[max(self.leaders)]
@@ -148,7 +158,7 @@ class Play:
         await self._enqueue(other, LATER)
         await self._all_applied(server)
         await self.tabs[leader].thaw()
-        self.say(f"{len(self.titles)} operations are applied; the frozen tab is awake again and leads nothing")
+        self.say(f"{len(self.acks)} operations are applied; the frozen tab is awake again and leads nothing")
 
     # -- pieces -------------------------------------------------------------------------------------------------------
 
@@ -161,10 +171,16 @@ class Play:
         self.say(f"Tab {name} joined in {facts['readyMs']:.0f} ms")
 
     async def _enqueue(self, name: str, count: int) -> None:
-        prefix = f"{name}{len(self.titles)}"
-        await self.tabs[name].evaluate(_ENQUEUE, [prefix, count])
-        self.titles += [f"{prefix} {number}" for number in range(count)]
+        tab = self.tabs[name]
+        total = await tab.evaluate(_ENQUEUE, [f"{name}{len(self.acks)}", count])
+        await tab.until("(total) => demo.acks.length >= total", arg=total, what=f"{count} operations to be durable")
+        for ack in await tab.evaluate("() => demo.acks"):
+            self.acks[ack["id"]] = {**ack, "tab": name}
         self.say(f"Tab {name} enqueued {count} operations")
+
+    async def _nobody_leads(self) -> None:
+        nobody = "() => Object.keys(demo.tab.presence().leaders).length === 0"
+        await self.tabs["A"].until(nobody, what="the offline tabs to step down")
 
     async def _queued(self, count: int) -> None:
         tab = self.tabs["A"]
@@ -177,6 +193,7 @@ class Play:
         for tab in self.tabs.values():
             if not tab.gone and not tab.silent:
                 found += await tab.evaluate("() => window.seen ?? []")
+                self.grants += await tab.evaluate("() => window.grants?.splice(0) ?? []")
         for each in found:
             name = self.names.get(each["tab"], "?")
             if each["epoch"] not in self.leaders:
@@ -217,33 +234,31 @@ class Play:
 
     async def _all_applied(self, server: DemoServer) -> None:
         async def applied() -> bool:
-            return len(await asyncio.to_thread(server.effects)) >= len(self.titles)
+            return len(await asyncio.to_thread(server.effects)) >= len(self.acks)
 
-        await wait_for(applied, 60, f"{len(self.titles)} operations to be applied")
+        await wait_for(applied, 60, f"{len(self.acks)} operations to be applied")
 
     # -- the verdict --------------------------------------------------------------------------------------------------
 
     def result(self) -> dict[str, Any]:
         """The figures, as ``--json`` prints them."""
-        applied = [str(effect["payload"].get("title")) for effect in self.effects]
-        marks: dict[tuple[str, str], tuple[int, str]] = {}
-        stale = 0
-        for effect in self.effects:
-            key = (effect["domain"], effect["resource"])
-            epoch, owner = marks.get(key, (0, ""))
-            if effect["epoch"] < epoch or (effect["epoch"] == epoch and effect["owner"] != owner):
-                stale += 1
-            marks[key] = max((epoch, owner), (effect["epoch"], effect["owner"]))
-        lost = len(set(self.titles) - set(applied))
-        duplicates = len(applied) - len(set(applied))
-        failed = lost or duplicates or stale or len(self.failover_ms) < 3
+        # A killed engine takes the news of its last grant with it.
+        history = History(grants_known=False)
+        for identifier, ack in self.acks.items():
+            history.acknowledged(identifier, partition=ack["partition"], tab=ack["tab"])
+        for grant in self.grants:
+            history.event(grant)
+        history.effects(self.effects)
+        verdict = history.check()
+        self.violations = verdict.violations
+        failed = self.violations or len(self.failover_ms) < 3
         return {
             "tabs": len(self.ready_ms),
-            "operations": len(self.titles),
-            "accepted": len(applied),
-            "duplicates": duplicates,
-            "lost": lost,
-            "stale_accepted": stale,
+            "operations": len(self.acks),
+            "accepted": len(self.effects),
+            "duplicates": len(verdict.doubled),
+            "lost": len(verdict.lost),
+            "stale_accepted": len(verdict.stale) + len(verdict.leaked),
             "stale_rejected": sum(1 for request in self.requests if request["outcome"] == 409),
             "leaders": [{"tab": self.leaders[epoch], "epoch": epoch} for epoch in sorted(self.leaders)],
             "failover_ms": self.failover_ms,
@@ -262,4 +277,6 @@ class Play:
         waits = ", ".join(f"{what.replace('_', ' ')}: {ms:.0f} ms" for what, ms in self.failover_ms.items())
         print(f"  next leader after {waits}")
         print(f"  tabs ready after {', '.join(f'{ms:.0f}' for ms in self.ready_ms)} ms")
+        for violation in self.violations:
+            print(f"  {violation}")
         print(f"\n  Verdict: {result['verdict']}")

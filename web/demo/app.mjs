@@ -178,7 +178,8 @@ async function record(change) {
   unsent.push(change);
   showCases("");
   try {
-    await queue.enqueue({ ...change }, { partition: change.case });
+    const id = await queue.enqueue({ ...change }, { partition: change.case });
+    window.demo?.acks.push({ id, partition: change.case });
     change.durable = true;
     keepUnsent();
     refreshSoon();
@@ -311,7 +312,7 @@ async function start() {
     log(`${type} ${Object.entries(fields).map(([name, value]) => `${name}=${value}`).join(" ")}`);
   });
   queue = tab.queue(QUEUE, { endpoint: "/api/operations", batch: BATCH });
-  if (test) window.demo = { tab, queue, readyMs: performance.now() - began };
+  if (test) window.demo = { tab, queue, readyMs: performance.now() - began, acks: [] }; // for tests and ``demo --play``
   queue.addEventListener("stats", (event) => showStats(event.detail));
   showHost(tab.hostState);
   showPresence();
