@@ -15,6 +15,7 @@ from playwright.async_api import Error as PlaywrightError
 from .errors import ChaosError, TabUnresponsive
 
 TRACE_TIMEOUT = 60.0
+_WORKER_TRACES = 5
 _CATEGORIES = {"includedCategories": ["disabled-by-default-devtools.timeline"], "excludedCategories": ["*"]}
 
 
@@ -42,9 +43,10 @@ class ProcessMap:
 
     async def of_worker(self, target_id: str) -> int:
         """Pid of the renderer that holds this shared worker."""
-        for event in await self._trace(self._browser_session):
-            if event["name"] == "TracingSessionIdForWorker" and event["args"]["data"]["workerId"] == target_id:
-                return int(event["pid"])
+        for _ in range(_WORKER_TRACES):  # a worker whose thread is busy right now may miss a trace
+            for event in await self._trace(self._browser_session):
+                if event["name"] == "TracingSessionIdForWorker" and event["args"]["data"]["workerId"] == target_id:
+                    return int(event["pid"])
         raise ChaosError(f"the browser's trace names no process for the shared worker {target_id}: has it ended?")
 
     async def _trace(self, session: CDPSession) -> list[dict[str, Any]]:
