@@ -277,8 +277,7 @@ export class Election extends Emitter {
     const check = async () => {
       ensure();
       try {
-        const result = await session.call("check", { election: this.#id, grant }, { once: true });
-        if (result === false) throw new TabhelmError("leadership-lost", "check");
+        await session.call("check", { election: this.#id, grant }, { once: true });
       } catch (error) {
         if (!(error instanceof TabhelmError) || !["leadership-lost", "split-authority", "engine-lost", "not-joined"].includes(error.code)) throw error;
         lost.abort(new LeadershipLost(this.key, error.code));

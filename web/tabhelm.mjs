@@ -310,8 +310,7 @@ class Tab extends Emitter {
   #receive(data) {
     switch (data.type) {
       case "grant":
-        if (!this.#elections.has(data.election)) {
-          if (typeof data.election !== "string" || !data.election.startsWith("engine:")) return true;
+        if (typeof data.election === "string" && data.election.startsWith("engine:")) {
           this.#offers.set(data.election, data.grant);
           this.#consider();
           return true;
@@ -320,11 +319,6 @@ class Tab extends Emitter {
       case "lead":
       case "revoke":
       case "status":
-        if (data.type === "grant" && String(data.election).startsWith("engine:")) {
-          // For work that the engine does in this page's name: a queue's flusher. It needs a living page, no more.
-          if (this.#session.able()) this.#session.post({ type: "ack", election: data.election, grant: data.grant });
-          return data.grant !== undefined;
-        }
         return this.#elections.get(data.election)?.receive(data) ?? true;
       case "leader": {
         if (typeof data.resource !== "string") return false;
