@@ -128,31 +128,53 @@ export function checkKeys(what, value, allowed) {
   return { ...value };
 }
 
+/** What JSON would drop, change or choke on, in words; or null. @param {any} value */
+function beyondJson(value) {
+  switch (typeof value) {
+    case "undefined":
+      return "undefined";
+    case "bigint":
+    case "function":
+    case "symbol":
+      return `a ${typeof value}`;
+    case "number":
+      return Number.isFinite(value) ? null : String(value);
+    case "object": {
+      const kind = Object.prototype.toString.call(value).slice(8, -1);
+      return ["Object", "Array", "Null"].includes(kind) ? null : `of the kind ${kind}`; // Map, Set, Blob, Error, …
+    }
+    default:
+      return null;
+  }
+}
+
 /**
- * A payload as JSON text. What JSON would change silently (NaN, Map, typed arrays, functions) is refused.
- * @param {unknown} payload @returns {string}
+ * A payload as JSON text. What JSON cannot hold without loss is refused by its place in the payload.
+ * @param {string} what @param {unknown} payload @returns {string}
  */
-export function payloadText(payload) {
-  let text;
+export function payloadText(what, payload) {
+  /** @type {{holder: object, path: string}[]} from the payload down to the object that is being read */
+  const above = [];
   try {
-    text = JSON.stringify(payload, (key, value) => {
-      const lossy =
-        (typeof value === "number" && !Number.isFinite(value)) ||
-        typeof value === "function" ||
-        typeof value === "symbol" ||
-        value instanceof Map ||
-        value instanceof Set ||
-        value instanceof Blob ||
-        value instanceof ArrayBuffer ||
-        ArrayBuffer.isView(value);
-      if (lossy) throw new TypeError(`"${key}" holds ${shown(value)}, which JSON cannot carry`);
+    return JSON.stringify(payload, function (key, value) {
+      while (above.length && above.at(-1)?.holder !== this) above.pop();
+      const name = Array.isArray(this) ? `[${key}]` : /^[\w$]+$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
+      const parent = above.at(-1);
+      const path = parent ? parent.path + name : what;
+      const original = this[key]; // before its toJSON
+      const problem = original instanceof Date && value === null ? "an invalid date" : beyondJson(value);
+      if (problem) throw new TypeError(`${path} is ${problem}, which JSON cannot hold: convert it, or leave it out`);
+      if (typeof value === "object" && value) {
+        const cycle = above.find(({ holder }) => holder === value);
+        if (cycle) throw new TypeError(`${path} is ${cycle.path} again: JSON cannot hold a cycle`);
+        above.push({ holder: value, path });
+      }
       return value;
     });
   } catch (error) {
-    throw new TypeError(`payload is not valid: ${message(error)}`, { cause: error });
+    // A toJSON or getter of the app's that throws, or a payload too deep to be read.
+    throw error instanceof TypeError ? error : new TypeError(`${what} cannot be read: ${message(error)}`, { cause: error });
   }
-  if (text === undefined) throw bad("payload", payload, "a value that JSON can carry is expected");
-  return text;
 }
 
 /** @param {unknown} error */

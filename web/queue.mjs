@@ -100,7 +100,7 @@ export class Queue extends Emitter {
 function operation({ payload, partition, id }, where) {
   return {
     id: id === undefined ? uuid7() : checkText(`${where}id`, id),
-    payload: payloadText(payload),
+    payload: payloadText(`${where}payload`, payload),
     fresh: id === undefined,
     partition: partition === undefined ? DEFAULT_PARTITION : checkText(`${where}partition`, partition),
   };

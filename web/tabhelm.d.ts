@@ -291,7 +291,9 @@ export interface Queue extends EventTarget {
   readonly scope: string | null;
   /**
    * Resolves with the operation's id once it is durable.
-   * @throws TypeError the payload is not JSON without loss @throws TabhelmError `quota-exceeded`, `identifier-reused`, a
+   * @throws TypeError the payload, in a place that the message names, is not JSON without loss: `undefined`, a bigint, a
+   *   function, NaN, a Map, a cycle. What has a `toJSON` (a Date, a URL) counts as what that returns
+   * @throws TabhelmError `quota-exceeded`, `identifier-reused`, a
    *   `database-…` code, `engine-lost` (outcome unknown: enqueue again with the same id), `not-joined`
    */
   enqueue(payload: unknown, options?: EnqueueOptions): Promise<string>;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -232,13 +233,39 @@ async def test_a_grant_for_a_loop_in_the_engine_is_acknowledged_too(browser: Cha
         ("tab.lead('r', { python: 'nope' })", 'python "nope" is not valid'),
         ("tab.lead('r', () => {}, { visible: 'maybe' })", 'policy.visible "maybe"'),
         ("tab.queue('q:1')", 'queue "q:1" is not valid'),
-        ("tab.queue('q').enqueue({ a: NaN })", '"a" holds NaN'),
-        ("tab.queue('q').enqueue(undefined)", "payload undefined is not valid"),
+        ("tab.queue('q').enqueue({ a: { b: [1, 2n] } })", "payload.a.b[1] is a bigint, which JSON cannot hold"),
+        ("tab.queue('q').enqueue({ a: NaN })", "payload.a is NaN"),
+        ("tab.queue('q').enqueue({ a: [,] })", "payload.a[0] is undefined"),
+        ("tab.queue('q').enqueue({ 'to do': undefined })", 'payload["to do"] is undefined'),
+        ("tab.queue('q').enqueue({ a() {} })", "payload.a is a function"),
+        ("tab.queue('q').enqueue([Symbol()])", "payload[0] is a symbol"),
+        ("tab.queue('q').enqueue({ at: new Date(NaN) })", "payload.at is an invalid date"),
+        ("tab.queue('q').enqueue({ a: { toJSON: () => new Set() } })", "payload.a is of the kind Set"),
+        (
+            "(() => { const a = []; a.push({ a }); return tab.queue('q').enqueue(a); })()",
+            "payload[0].a is payload",
+        ),
+        ("tab.queue('q').enqueue({ get a() { throw new Error('no') } })", "payload cannot be read: no"),
+        ("tab.queue('q').enqueue(undefined)", "payload is undefined"),
         ("tab.queue('q').enqueue(1, { partion: 'x' })", 'enqueue options has no option "partion"'),
-        ("tab.queue('q').enqueueAll([{ payload: new Map() }])", "[object Map]"),
+        ("tab.queue('q').enqueueAll([{ payload: { m: new Map() } }])", "items[0].payload.m is of the kind Map"),
     ],
 )
 async def test_bad_input_is_named(one_tab: ChaosTab, code: str, expected: str) -> None:
     name, _, text = await caught(one_tab, f"(async () => {code})()")
     assert name == "TypeError"
     assert expected in text
+
+
+async def test_what_json_can_hold_is_taken_whole(one_tab: ChaosTab) -> None:
+    text = await one_tab.evaluate(
+        """async () => {
+          const { payloadText } = await import("/tabhelm/checks.mjs");
+          class Case { constructor() { this.id = 7; } }
+          const shared = { twice: true };
+          const converted = { at: new Date(0), url: new URL("https://a/") };
+          return payloadText("payload", [shared, shared, converted, new Case(), null, "x"]);
+        }"""
+    )
+    at = "1970-01-01T00:00:00.000Z"
+    assert json.loads(text) == [{"twice": True}] * 2 + [{"at": at, "url": "https://a/"}, {"id": 7}, None, "x"]
