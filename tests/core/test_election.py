@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from kit import Member, join, one_leader
+from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import LeadershipLost
 from tabhelm.leadership import BackingOff, Election, Idle, LeaderContext, Leading, Stopped, Waiting
 from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
-from tabhelm.names import channel_name
+from tabhelm.names import Resource, channel_name
 from tabhelm.observe import LeadershipChanged, LoopFailed, LoopOverran
 from tabhelm.simulated import World
 
@@ -279,6 +280,37 @@ def test_beacons_of_no_engine_are_soon_forgotten() -> None:
                 await world.until(lambda told=told: told == [["t-a", "t-x"], ["t-a"]])  # type: ignore[misc]
                 stop()
             assert member.leading
+
+        world.run(main())
+
+
+def test_a_tab_that_is_barred_leads_only_when_it_is_no_longer() -> None:
+    with World(10) as world:
+        reasons: list[str | None] = ["not-now"]
+
+        async def main() -> None:
+            member = join(world, "a")
+
+            async def loop(context: LeaderContext) -> None:
+                await context.sleep(1e6)
+
+            def stand() -> Election:
+                services = member.services.elections
+                resource = Resource("app", "r")
+                return Election(resource, loop, LeadershipPolicy(), member.tab, services, lambda: reasons[-1])
+
+            election = member.call(stand)
+            await world.sleep(5.0)
+            assert election.status == Idle("not-now")
+            reasons.append(None)
+            member.call(election.look)
+            await member.agent.start(election.wait_for(Leading))
+            reasons.append("not-any-more")
+            member.call(election.look)
+            await member.agent.start(election.wait_for(Idle))
+            assert election.status == Idle("not-any-more")
+            member.call(election.stop)
+            await member.agent.start(election.stopped())
 
         world.run(main())
 

@@ -39,6 +39,9 @@ from tabhelm.presence import Identity, LeaderInfo, Roster, TabInfo
 from tabhelm.tasks import Tasks, within
 
 LeaderLoop = Callable[[LeaderContext], Awaitable[None]]
+Barred = Callable[[], str | None]
+"""Why its tab may not lead just now, beyond what the policy says: one short word; ``None`` if it may. Asked at every
+look, so it must be quick; whoever changes the answer calls ``Election.look``."""
 
 STAGGER = 0.25
 """Seconds without a leader, times rank, after which a tab that is not the best candidate asks too."""
@@ -82,6 +85,7 @@ class Election:
         policy: LeadershipPolicy,
         candidate: Candidate,
         services: ElectionServices,
+        barred: Barred = lambda: None,
     ) -> None:
         self.resource = resource
         self.policy = policy
@@ -89,6 +93,7 @@ class Election:
         self._loop = loop
         self._candidate = candidate
         self._services = services
+        self._barred = barred
         self._key = resource.token_resource
         self._wake = asyncio.Event()
         self._news: Timer | None = None
@@ -174,7 +179,7 @@ class Election:
             self._enter(Idle("loop-still-running"))  # it overran its grace; two bodies at once would be worse than none
             await self._change()
             return
-        if (reason := ineligible(self.policy, self._candidate.info())) is not None:
+        if (reason := self._unfit()) is not None:
             self._enter(Idle(reason))
             await self._change()
             return
@@ -197,6 +202,10 @@ class Election:
                 hold.release()
         elif self._resign is not None:
             await self._back_off(self._resign)
+
+    def _unfit(self) -> str | None:
+        """Why this tab may not lead now; ``None`` if it may."""
+        return ineligible(self.policy, self._candidate.info()) or self._barred()
 
     def _place(self) -> int:
         now = self._services.clock.monotonic()
@@ -245,7 +254,7 @@ class Election:
     def _still_asks(self) -> bool:
         if self._stop is not None or self._resign is not None:
             return False
-        if ineligible(self.policy, self._candidate.info()) is not None:
+        if self._unfit() is not None:
             return False
         place = self._place()
         if place != getattr(self.status, "rank", place):
@@ -269,7 +278,7 @@ class Election:
             await self._back_off("not-acknowledged")
             return
         reason = await self._lead(hold, tenure)
-        if self._stop is None and ineligible(self.policy, self._candidate.info()) is None:
+        if self._stop is None and self._unfit() is None:
             await self._back_off(reason)
 
     async def _begin(self, hold: Hold) -> Tenure | None:
@@ -330,7 +339,7 @@ class Election:
         """Why the tenure must end now, or ``None``."""
         if self._stop is not None:
             return self._stop
-        if (reason := ineligible(self.policy, self._candidate.info())) is not None:
+        if (reason := self._unfit()) is not None:
             return reason
         if body.done():
             return self._outcome(body)
