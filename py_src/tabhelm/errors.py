@@ -4,6 +4,7 @@ TabhelmError
 ├── InvalidName            (ValueError)   a part of a lock, channel or resource name is not allowed
 ├── InvalidPolicy          (ValueError)   a policy holds an unknown key or an impossible combination
 ├── InvalidPayload         (ValueError)   an operation's payload cannot be stored or sent
+├── WrongResource          (ValueError)   a queue was to be flushed under another resource's leadership
 ├── MalformedToken         (ValueError)   a fencing token or its header cannot be read
 ├── StaleToken                            a newer owner has been seen; carries the high water
 ├── LeadershipLost                        this holder no longer leads: its token is revoked, its loop must end
@@ -54,6 +55,12 @@ class InvalidPayload(TabhelmError, ValueError):
     """An operation's payload cannot be stored or sent; the message names the path inside it."""
 
     code = "invalid-payload"
+
+
+class WrongResource(TabhelmError, ValueError):
+    """A queue is flushed by its own resource's leader only; the message names both resources."""
+
+    code = "wrong-resource"
 
 
 class MalformedToken(TabhelmError, ValueError):

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tabhelm.fencing import FencingToken
+from tabhelm.fencing.reply import read_reply, retry_after
 from tabhelm.ports import HttpAnswer
 from tabhelm.queue.records import Operation
-from tabhelm.queue.sender import interpret, request_body, retry_after
+from tabhelm.queue.sender import read_outcomes, request_body
 
 TOKEN = FencingToken("d", "app:offline-queue:q", 7, "lane-0", 3, "me")
 OPERATIONS = [Operation("app:offline-queue:q", f"op-{n}", "p", '{"n": 1}', "x", "in-flight", 0.0) for n in range(2)]
@@ -26,12 +27,16 @@ def results(*statuses: str) -> dict[str, Any]:
 
 
 def test_a_proper_answer_is_believed() -> None:
-    reply = interpret(answer(200, results("committed", "duplicate")), TOKEN, OPERATIONS)
-    assert reply.kind == "answered"
-    assert [outcome.status for outcome in reply.outcomes.values()] == ["committed", "committed"]
+    reply = read_reply(answer(200, results("committed", "duplicate"), tabhelm_retention="86400"), TOKEN, 2)
+    assert (reply.kind, reply.retention) == ("answered", 86_400.0)
+    outcomes = read_outcomes(reply.results, OPERATIONS)
+    assert outcomes is not None
+    assert [outcome.status for outcome in outcomes.values()] == ["committed", "committed"]
     body = results("rejected", "skipped")
     body["results"][0] |= {"detail": "no title", "retry_after": 3}
-    outcome = interpret(answer(200, body), TOKEN, OPERATIONS).outcomes["op-0"]
+    outcomes = read_outcomes(read_reply(answer(200, body), TOKEN, 2).results, OPERATIONS)
+    assert outcomes is not None
+    outcome = outcomes["op-0"]
     assert (outcome.status, outcome.detail, outcome.retry_after) == ("rejected", "no title", 3.0)
 
 
@@ -55,12 +60,31 @@ def test_a_proper_answer_is_believed() -> None:
     ids=lambda body: str(body)[:40],
 )
 def test_anything_else_with_status_200_is_unknown(body: Any) -> None:
-    assert interpret(answer(200, body), TOKEN, OPERATIONS).kind == "unknown"
+    reply = read_reply(answer(200, body), TOKEN, len(OPERATIONS))
+    assert reply.kind == "unknown" or read_outcomes(reply.results, OPERATIONS) is None
+
+
+@pytest.mark.parametrize("body", [{"results": []}, {"results": [], "more": 1}])
+def test_the_barrier_stands_on_an_empty_list_of_results(body: Any) -> None:
+    assert read_reply(answer(200, body), TOKEN, 0).kind == "answered"
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{}", "<html>please sign in</html>", {"results": None}, {"results": {}}, {"results": ""}]
+)
+def test_the_barrier_does_not_stand_on_anything_else(body: Any) -> None:
+    assert read_reply(answer(200, body), TOKEN, 0).kind == "unknown"
+    assert read_reply(answer(200, results("committed")), TOKEN, 0).kind == "unknown"
+
+
+@pytest.mark.parametrize("value", ["", "soon", "-1", "inf", "nan", "1e999"])
+def test_a_retention_that_is_no_time_is_not_believed(value: str) -> None:
+    assert read_reply(answer(200, {"results": []}, tabhelm_retention=value), TOKEN, 0).retention is None
 
 
 def test_a_redirect_is_unknown_even_if_it_ends_well() -> None:
     good = answer(200, results("committed", "committed"))
-    assert interpret(HttpAnswer(200, good.headers, good.body, redirected=True), TOKEN, OPERATIONS).kind == "unknown"
+    assert read_reply(HttpAnswer(200, good.headers, good.body, redirected=True), TOKEN, 2).kind == "unknown"
 
 
 def stale(epoch: Any, owner: Any = "other", kind: str = "urn:tabhelm:stale-token") -> dict[str, Any]:
@@ -91,10 +115,10 @@ def stale(epoch: Any, owner: Any = "other", kind: str = "urn:tabhelm:stale-token
     ],
 )
 def test_statuses(status: int, body: Any, kind: str) -> None:
-    reply = interpret(answer(status, body), TOKEN, OPERATIONS)
+    reply = read_reply(answer(status, body), TOKEN, len(OPERATIONS))
     assert reply.kind == kind
     assert (reply.high_water is not None) == (kind in ("stale", "overtaken"))
-    assert not reply.outcomes
+    assert not reply.results
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,23 @@
-"""Show the receiver the new epoch before anything else.
+"""Write to a fenced receiver under a tenure, and show it the new epoch before anything else.
 
 Until the receiver has seen it, an old leader's late write could still land between our grant and our first write. An
-empty batch raises the receiver's marks and does nothing else.
+empty batch, the barrier, raises the receiver's marks and does nothing else.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tabhelm.errors import Unreachable
 from tabhelm.fencing.http_form import token_header
-from tabhelm.fencing.refusal import overtaken, refused_high_water
-from tabhelm.fencing.token import HighWater
+from tabhelm.fencing.reply import Reply, read_reply
 from tabhelm.leadership.tenure import Tenure, TokenStream
 from tabhelm.observe import EpochIssued, Events, WriteRefused
 from tabhelm.ports import Http
 
 EMPTY_BATCH = '{"operations":[]}'
 TIMEOUT = 10.0
-_ATTEMPTS = 4
+_ATTEMPTS = 5
 
 
 async def raise_marks(http: Http, url: str, tenure: Tenure, stream: TokenStream, events: Events) -> None:
@@ -26,30 +27,60 @@ async def raise_marks(http: Http, url: str, tenure: Tenure, stream: TokenStream,
         LeadershipLost: the receiver knows a newer owner, and the store agrees.
         Unreachable: no answer that says so came; the barrier does not stand.
     """
-    for _ in range(_ATTEMPTS):
-        token = stream.next_token()
-        headers = {"Fencing-Token": token_header(token), "Content-Type": "application/json"}
-        answer = await http.send("POST", url, headers=headers, body=EMPTY_BATCH, timeout=TIMEOUT)
-        tenure.ensure()
-        if answer.status == 200 and not answer.redirected:
-            return
-        high_water = refused_high_water(answer)
-        if high_water is None:
-            raise Unreachable(f"the receiver {url} answered {answer.status} to the barrier; expected 200 or 409")
-        if overtaken(token, high_water):
-            events.emit(WriteRefused(tenure.resource, token.epoch, "overtaken"))
-            continue
-        events.emit(WriteRefused(tenure.resource, token.epoch, "stale"))
-        await outbid(tenure, high_water, events)
-    raise Unreachable(f"the receiver {url} refused {_ATTEMPTS} barriers in a row, each with another high water")
+    reply = await try_barrier(http, url, tenure, stream, events)
+    if reply.kind != "answered":
+        raise Unreachable(
+            f"the receiver {url} did not take the barrier ({reply.detail}); "
+            'an empty batch must be answered by 200 and {"results": []}'
+        )
 
 
-async def outbid(tenure: Tenure, high_water: HighWater, events: Events) -> None:
-    """Go on above a receiver's high water that our store has forgotten, and tell of the new grant.
+async def try_barrier(http: Http, url: str, tenure: Tenure, stream: TokenStream, events: Events) -> Reply:
+    """Show the receiver this tenure's epoch; the barrier stands only if the reply is ``answered``.
 
     Raises:
-        LeadershipLost: somebody else leads.
+        LeadershipLost: as ``write`` does.
     """
-    await tenure.raise_above(high_water)
-    grant = tenure.grant
-    events.emit(EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority))
+    return await write(http, url, tenure, stream, events, EMPTY_BATCH, 0, timeout=TIMEOUT)
+
+
+async def write(
+    http: Http,
+    url: str,
+    tenure: Tenure,
+    stream: TokenStream,
+    events: Events,
+    body: str,
+    expected: int,
+    *,
+    timeout: float,
+) -> Reply:
+    """POST a batch of ``expected`` operations, again with a new token wherever a refusal leaves us the right to.
+
+    Whatever the network or the server does is told by the reply, which is never ``stale`` nor ``overtaken``.
+
+    Raises:
+        LeadershipLost: the tenure is over, or the receiver knows a newer owner and the store agrees.
+    """
+    reply = Reply("unknown")
+    for _ in range(_ATTEMPTS):
+        token = stream.next_token()
+        headers = {
+            "Fencing-Token": token_header(token),
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+        }
+        try:
+            answer = await http.send("POST", url, headers=headers, body=body, timeout=timeout)
+        except Unreachable as failure:
+            return Reply("unknown", str(failure))
+        reply = read_reply(answer, token, expected)
+        if reply.high_water is None:
+            return reply
+        events.emit(WriteRefused(tenure.resource, token.epoch, reply.kind))
+        if reply.kind == "stale":
+            # Our store may have forgotten what the receiver knows: go on above it, if nobody else leads.
+            await tenure.raise_above(reply.high_water)
+            grant = tenure.grant
+            events.emit(EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority))
+    return replace(reply, kind="busy", detail=f"refused {_ATTEMPTS} times in a row, each with another high water")

@@ -58,8 +58,10 @@ class Operation:
     """When ``not_before`` was set: a clock that shows less has been set back, and the wait is over."""
     epoch: int = 0
     """The epoch of the claim, while in flight."""
+    claimed_at: float = 0.0
+    """When it was last claimed, while in flight: it may have been sent, and applied, from then on."""
     unknown_since: float = 0.0
-    """When it was first sent without learning the outcome; 0 if never."""
+    """The claim under which it was first sent without learning the outcome; 0 if never."""
     reason: str = ""
     """Why it is dead, or what the last attempt said."""
     ordinal: int = 0

@@ -41,6 +41,12 @@ class SharedQueue:
         self.paused = reason
         self._tell()
 
+    def unpause(self) -> None:
+        """Sending works again, or is to be tried afresh."""
+        if self.paused is not None:
+            self.paused = None
+            self._tell()
+
     def resume(self) -> None:
         """Go on, wherever the queue is flushed."""
         self.paused = None

@@ -16,8 +16,10 @@ from tabhelm.ports import Clock, Database, KeyRange, Transaction
 from tabhelm.queue.records import NewOperation, Operation, OperationState, Outcome, QueueStats
 
 RETENTION = 30 * 86_400.0
-"""Seconds that receipts are kept, and after which an operation of unknown outcome is never sent again: a receiver
-remembers operation ids for as long as it advertises (``Tabhelm-Retention``), by default 30 days."""
+"""Seconds that receipts are kept, and after which an operation of unknown outcome is never sent again, unless the
+receiver advertises that it remembers operation ids for a shorter time (``Tabhelm-Retention``)."""
+_MARGIN = 0.1
+"""This part of the retention is not used up: requests take time, and two clocks run at two speeds."""
 _TRIM = 50
 _PAGE = 200
 
@@ -79,7 +81,9 @@ class QueueStore:
         return await self._database.transaction([OPERATIONS, RECEIPTS], "readwrite", body)
 
     async def recover(self, grant: Grant) -> int:
-        """Return what an earlier leader had claimed to the queue, its outcome unknown; how many there were.
+        """Return everything in flight to the queue, its outcome unknown; how many there were.
+
+        To be called before ``grant``'s holder claims: whatever is in flight then was left by somebody who is no more.
 
         Raises:
             LeadershipLost: ``grant`` is not the newest.
@@ -87,18 +91,27 @@ class QueueStore:
 
         async def body(tx: Transaction) -> int:
             await require_current(tx, grant)
-            orphans = [
-                operation.changed(
-                    state="queued", epoch=0, unknown_since=operation.unknown_since or self._clock.wall()
-                ).to_record()
-                for operation in await self._list(tx, "in-flight")
-                if operation.epoch < grant.epoch
-            ]
+            now = self._clock.wall()
+            orphans = [_unknown(operation, now).to_record() for operation in await self._list(tx, "in-flight")]
             if orphans:
                 await tx.put_all(OPERATIONS, orphans)
             return len(orphans)
 
         return await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
+
+    async def note_retention(self, seconds: float) -> None:
+        """Remember that the receiver forgets operation ids after so many seconds. The least that it ever said counts:
+        what it had forgotten once, it does not know again."""
+
+        async def body(tx: Transaction) -> None:
+            if seconds < await self._retention(tx):
+                await tx.put(COUNTERS, {"key": f"retention:{self.resource}", "value": seconds})
+
+        await self._database.transaction([COUNTERS], "readwrite", body)
+
+    async def _retention(self, tx: Transaction) -> float:
+        record = await tx.get(COUNTERS, f"retention:{self.resource}")
+        return float(record["value"]) if record else RETENTION
 
     async def claim(self, grant: Grant, limit: int) -> tuple[list[Operation], list[Operation], float | None]:
         """Claim up to ``limit`` operations that may be sent now.
@@ -113,6 +126,7 @@ class QueueStore:
         async def body(tx: Transaction) -> tuple[list[Operation], list[Operation], float | None]:
             await require_current(tx, grant)
             now = self._clock.wall()
+            oldest = now - await self._retention(tx) * (1 - _MARGIN)
             blocked = {operation.partition for operation in await self._list(tx, "in-flight")}
             claimed: list[Operation] = []
             dead: list[Operation] = []
@@ -124,13 +138,13 @@ class QueueStore:
                     wait = operation.not_before - now
                     if operation.partition in blocked or len(claimed) == limit:
                         continue
-                    if operation.unknown_since and now - operation.unknown_since > RETENTION:
+                    if operation.unknown_since and operation.unknown_since < oldest:
                         dead.append(operation.changed(state="dead", reason="outcome-unknown"))
                     elif wait > 0 and now >= operation.delayed_at:
                         blocked.add(operation.partition)
                         due = wait if due is None else min(due, wait)
                     else:
-                        claimed.append(operation.changed(state="in-flight", epoch=grant.epoch))
+                        claimed.append(operation.changed(state="in-flight", epoch=grant.epoch, claimed_at=now))
                 if len(page) < _PAGE:
                     break
                 after = page[-1].ordinal
@@ -138,7 +152,7 @@ class QueueStore:
                 await tx.put_all(OPERATIONS, [operation.to_record() for operation in [*claimed, *dead]])
             return claimed, dead, due
 
-        return await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
+        return await self._database.transaction([FENCING, OPERATIONS, COUNTERS], "readwrite", body)
 
     async def settle(
         self, grant: Grant, claimed: Sequence[Operation], outcomes: Mapping[str, Outcome], delays: Mapping[str, float]
@@ -243,7 +257,7 @@ class QueueStore:
 
 def _after(operation: Operation, outcome: Outcome | None, now: float, delay: float) -> Operation:
     """The operation after an attempt that did not commit it."""
-    back = operation.changed(state="queued", epoch=0)
+    back = operation.changed(state="queued", epoch=0, claimed_at=0.0)
     if outcome is None or outcome.status == "skipped":
         return back
     if outcome.status == "rejected":
@@ -252,6 +266,10 @@ def _after(operation: Operation, outcome: Outcome | None, now: float, delay: flo
         return back.changed(
             attempts=operation.attempts + 1, not_before=now + delay, delayed_at=now, reason=outcome.detail
         )
-    return back.changed(
-        unknown_since=operation.unknown_since or now, not_before=now + delay, delayed_at=now, reason=outcome.detail
-    )
+    return _unknown(operation, now).changed(not_before=now + delay, delayed_at=now, reason=outcome.detail)
+
+
+def _unknown(operation: Operation, now: float) -> Operation:
+    """The operation back in the queue, its outcome unknown since it was claimed (a later attempt changes nothing)."""
+    since = operation.unknown_since or operation.claimed_at or now
+    return operation.changed(state="queued", epoch=0, claimed_at=0.0, unknown_since=since)

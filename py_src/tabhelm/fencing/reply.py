@@ -1,0 +1,92 @@
+"""What a fenced receiver's answer to a batch means. The barrier and the queue read it in this one place.
+
+Only ``200`` with JSON ``{"results": [...]}``, not redirected, is an answer. Anything else (HTML, a login page behind a
+redirect) is *unknown*, never success.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tabhelm.fencing.refusal import overtaken, refused_high_water
+from tabhelm.fencing.token import FencingToken, HighWater
+from tabhelm.json_text import loads
+from tabhelm.ports import HttpAnswer
+
+MAX_RETRY_AFTER = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a request came to.
+
+    ``answered``: ``results`` hold. ``stale``/``overtaken``: refused, nothing applied. ``busy``: not now. ``denied``:
+    signed out or not allowed. ``unfit``: the receiver will not take this request at all. ``unknown``: cannot be told.
+    """
+
+    kind: Literal["answered", "stale", "overtaken", "busy", "denied", "unfit", "unknown"]
+    detail: str = ""
+    results: tuple[Any, ...] = ()
+    high_water: HighWater | None = None
+    retry_after: float | None = None
+    retention: float | None = None
+    """For how many seconds the receiver remembers operation ids, by its own word (``Tabhelm-Retention``)."""
+
+
+def read_reply(answer: HttpAnswer, token: FencingToken, expected: int) -> Reply:
+    """What ``answer`` means for a batch of ``expected`` operations that was sent with ``token``."""
+    shown = f"HTTP {answer.status}"
+    if answer.redirected:
+        return Reply("unknown", f"{shown} after a redirect")
+    wait = retry_after(answer.headers.get("retry-after"))
+    if answer.status == 200:
+        results = _results(answer.body)
+        if results is None or len(results) != expected:
+            return Reply("unknown", f"{shown} whose body is not the contract's")
+        return Reply("answered", results=results, retention=_seconds(answer.headers.get("tabhelm-retention")))
+    if (high_water := refused_high_water(answer)) is not None:
+        return Reply("overtaken" if overtaken(token, high_water) else "stale", shown, high_water=high_water)
+    if answer.status in (401, 403):
+        return Reply("denied", shown)
+    if answer.status in (429, 503):
+        return Reply("busy", shown, retry_after=wait)
+    kind = _problem_type(answer.body)
+    if answer.status == 413 or (answer.status in (400, 422) and kind.startswith("urn:tabhelm:")):
+        return Reply("unfit", f"{shown} {kind}".strip())
+    return Reply("unknown", shown, retry_after=wait)
+
+
+def retry_after(value: Any) -> float | None:
+    """Seconds of a ``Retry-After`` in its number form, at most an hour; ``None`` if there is none we can use.
+
+    The date form is not used: it would compare the server's clock with ours.
+    """
+    seconds = _seconds(value)
+    return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return seconds if seconds >= 0 and math.isfinite(seconds) else None
+
+
+def _results(body: str) -> tuple[Any, ...] | None:
+    try:
+        results = loads(body)["results"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return tuple(results) if isinstance(results, list) else None
+
+
+def _problem_type(body: str) -> str:
+    try:
+        value = loads(body)
+    except ValueError:
+        return ""
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else ""
