@@ -8,10 +8,12 @@ import { buildId } from "./build-info.mjs";
 import { TabhelmError, message, randomId } from "./checks.mjs";
 
 const TAB_LOCK_PATIENCE_MS = 300; // a reload's old document may need that long to let go of the tab's lock
-const ENGINES = 4; // how many engines one attempt asks before it gives up
+const ENGINES = 4; // incarnations of an engine; one attempt asks each before it gives up
 const BOOT_SILENCE_MS = 30_000; // Python may boot in one long synchronous piece, in which the engine cannot ping
 const BOOT_LIMIT_MS = 90_000;
 const RETRY_LIMIT_MS = 30_000;
+const CALL_LIMIT_MS = 60_000; // an engine that goes on pinging may still owe an answer: its database may hang
+const FINAL = /^(wrong-|malformed|invalid-)/; // refusals that another attempt cannot change
 
 /**
  * @typedef {object} Settings
@@ -40,11 +42,11 @@ const RETRY_LIMIT_MS = 30_000;
  */
 
 /**
- * @typedef {{id: number, method: string, params: object, again: object, sent: boolean, once: boolean,
+ * @typedef {{id: number, method: string, params: object, again: object, sent: boolean, waitedMs: number, once: boolean,
  *   resolve: (value?: any) => void, reject: (error: Error) => void}} Call
  */
 
-/** @typedef {{message: string, next: boolean, refused: boolean}} Loss `next`: do not ask the same engine again */
+/** @typedef {{message: string, next: boolean, refused: string}} Loss `next`: do not ask the same engine again; `refused`: the code */
 
 /**
  * Hold a Web Lock until `signal` aborts. Resolves to false if it was not granted in time, or the signal aborted.
@@ -172,8 +174,8 @@ class Link {
     }
   }
 
-  /** @param {string} reason @param {boolean} next @param {boolean} [refused] */
-  #fail(reason, next, refused = false) {
+  /** @param {string} reason @param {boolean} next @param {string} [refused] */
+  #fail(reason, next, refused = "") {
     if (this.#phase === "closed") return;
     if (next) this.post({ type: "bye", reason: "engine-abandoned" });
     this.close();
@@ -194,7 +196,7 @@ class Link {
     } else if (this.#quietMs > stallAfterMs) {
       this.#fail(`said nothing for ${stallAfterMs} ms`, true);
     } else {
-      this.session.tick();
+      this.session.tick(tickMs);
     }
   }
 
@@ -234,7 +236,7 @@ class Link {
         });
         return;
       case "refused":
-        this.#fail(`refused this page: ${errorText(data.error)}`, false, true);
+        this.#fail(`refused this page: ${errorText(data.error)}`, false, String(data.error?.code ?? "unknown"));
         return;
       case "failed":
         this.#fail(`failed: ${errorText(data.error)}`, true);
@@ -283,7 +285,11 @@ export class Session {
   /** @type {Promise<void>} settles with the outcome of the first attempt */
   ready;
   #incarnation = 1;
+  /** Attempts since an engine last proved itself. */
   #retries = 0;
+  #upMs = 0;
+  /** @type {TabhelmError | null} final */
+  #refusal = null;
   #online = true;
   /** @type {Link | null} */
   #link = null;
@@ -351,9 +357,10 @@ export class Session {
    */
   call(method, params, { once = false, again = params } = {}) {
     if (this.left) return Promise.reject(notJoined());
+    if (this.#refusal) return Promise.reject(this.#refusal);
     if (once && !this.up) return Promise.reject(new TabhelmError("engine-lost", `no engine is connected to answer "${method}"`));
     const { promise, resolve, reject } = deferred();
-    const waiting = { id: ++this.#lastCall, method, params, again, sent: false, once, resolve, reject };
+    const waiting = { id: ++this.#lastCall, method, params, again, sent: false, waitedMs: 0, once, resolve, reject };
     this.#calls.set(waiting.id, waiting);
     this.#ask(waiting);
     return promise;
@@ -369,6 +376,7 @@ export class Session {
     if (!this.up) return;
     const { id, method, params, again, sent } = waiting;
     waiting.sent = true;
+    waiting.waitedMs = 0;
     this.post({ type: "call", id, method, params: sent ? again : params });
   }
 
@@ -401,14 +409,24 @@ export class Session {
     if (this.up) this.handlers.heard();
   }
 
-  tick() {
-    if (this.doubts(this.settings.stallAfterMs)) this.handlers.doubt();
+  /** @param {number} tickMs */
+  tick(tickMs) {
+    const { stallAfterMs } = this.settings;
+    if (this.doubts(stallAfterMs)) this.handlers.doubt();
+    this.#upMs += tickMs;
+    if (this.#upMs >= stallAfterMs) this.#retries = 0;
+    for (const [id, waiting] of this.#calls) {
+      waiting.waitedMs += tickMs;
+      if (waiting.waitedMs <= CALL_LIMIT_MS) continue;
+      this.#calls.delete(id);
+      waiting.reject(new TabhelmError("no-answer", `the engine lives but has not answered "${waiting.method}" for ${CALL_LIMIT_MS} ms; its outcome is unknown`));
+    }
   }
 
   /** @param {Link} link @param {Engine} engine */
   joined(link, engine) {
     this.engine = engine;
-    this.#retries = 0;
+    this.#upMs = 0;
     link.post({ type: "state", ...this.state() });
     this.handlers.up(engine);
     this.resend();
@@ -435,12 +453,14 @@ export class Session {
     const link = new Link(this, this.#incarnation, this.connectionId, (loss) => {
       const wasUp = this.engine !== null;
       this.#drop(loss.message);
-      if (loss.next) this.#incarnation++;
+      if (loss.next) this.#incarnation = (this.#incarnation % ENGINES) + 1;
       if (loss.refused) {
-        this.#giveUp(new TabhelmError("refused", `the engine "${link.workerName}" ${loss.message}`));
+        const error = new TabhelmError("refused", `the engine "${link.workerName}" ${loss.message}`);
+        if (FINAL.test(loss.refused)) this.#refusal = error;
+        this.#giveUp(error);
       } else if (wasUp) {
         this.handlers.trouble("connecting", loss.message);
-        void this.#connect();
+        this.#again(0);
       } else {
         tried.push(`"${link.workerName}" ${loss.message}`);
         if (tried.length < ENGINES) this.#attempt(tried);
@@ -460,10 +480,18 @@ export class Session {
   #giveUp(error) {
     this.#settleReady.reject(error);
     this.handlers.trouble("lost", error.message);
-    this.#rejectCalls(() => new TabhelmError("engine-lost", error.message), true);
+    this.#rejectCalls(() => this.#refusal ?? new TabhelmError("engine-lost", error.message), true);
+    if (!this.#refusal) this.#again(1000);
+  }
+
+  /** At once, or after `leastMs`, if the last engine had proved itself; else ever later. @param {number} leastMs */
+  #again(leastMs) {
     const { signal } = this.#stay;
-    if (signal.aborted || (error instanceof TabhelmError && error.code === "refused")) return;
-    const timer = setTimeout(() => void this.#connect(), Math.min(RETRY_LIMIT_MS, 1000 * 2 ** this.#retries++));
+    const delayMs = Math.max(leastMs, this.#retries && Math.min(RETRY_LIMIT_MS, 500 * 2 ** this.#retries));
+    this.#retries++;
+    if (signal.aborted) return;
+    if (!delayMs) return void this.#connect(); // no timer: a hidden page's are late
+    const timer = setTimeout(() => void this.#connect(), delayMs);
     signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
   }
 
@@ -560,6 +588,7 @@ export class Session {
   #return() {
     if (!this.#stay.signal.aborted) return;
     this.#stay = new AbortController();
+    this.#refusal = null;
     this.frozen = false;
     this.#online = navigator.onLine;
     this.handlers.trouble("connecting", "restored");

@@ -1,5 +1,6 @@
 // A small engine without Python, for tests of the page client alone: it speaks docs/wire.md, keeps real locks, and
-// misbehaves on command (BroadcastChannel "fake-engine": {to: <incarnation or 0>, do: "die" | "mute" | "fail" | "garbage"}).
+// misbehaves on command (BroadcastChannel "fake-engine": {to: <incarnation or 0>, do: "die" | "mute" | "fail" | "garbage"}), and as
+// long as a page holds a lock of the name "fake:refuse:<code>" (refuses every hello) or "fake:crash" (fails once joined).
 const engine = crypto.randomUUID();
 const incarnation = Number(self.name.split("#")[1] ?? 1);
 const engineLock = `${self.name.split(":")[1]}:v1:engine:${engine}`;
@@ -107,10 +108,16 @@ self.onconnect = ({ ports: [port] }) => {
     await locked;
     if (muted) return;
     if (data.type !== "hello") return session?.says(data);
-    if (data.version === "refuse-me") return port.postMessage({ type: "refused", error: { code: "wrong", message: "not this page" } });
+    const told = (await navigator.locks.query()).held.map(({ name }) => name).filter((name) => name.startsWith("fake:"));
+    const code = told.find((name) => name.startsWith("fake:refuse:"))?.slice(12);
+    if (code) return port.postMessage({ type: "refused", error: { code, message: "not this page" } });
     session = new Session(port, data);
     session.post({ type: "welcome", engine, engineLock, buildId: "dev", heard: data.at });
     session.post({ type: "joined", from: "plain", bootMs: 1 });
     session.post({ type: "presence", self: data.tab, tabs: [{ tabId: data.tab, generation: data.generation, liveness: "alive" }], leaders: {} });
+    if (told.includes("fake:crash")) {
+      session.post({ type: "failed", error: { code: "engine-crashed", message: "told to" } });
+      self.close();
+    }
   };
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -24,6 +25,9 @@ LEAD = """(resource) => {
     }
   });
 }"""
+TELL = """(name) => new Promise((told) => {
+  navigator.locks.request(name, () => (told(), new Promise((relent) => (window.relent = relent))));
+})"""
 CAUGHT = "async (code) => { try { await %s; return null; } catch (e) { return [e.name, e.code ?? '', e.message]; } }"
 
 
@@ -197,11 +201,86 @@ async def test_a_join_that_cannot_succeed_says_why(browser: ChaosBrowser, origin
     assert (name, code) == ("TabhelmError", "no-engine")
     assert "/nothing.mjs" in text
     assert "tabhelm:u:v1:test#4" in text
-    refused = await caught(a, "m.join({ app: 'v', version: 'refuse-me' })")
+    await a.evaluate(TELL, "fake:refuse:wheel")
+    refused = await caught(a, "m.join({ app: 'v' })")
     assert refused[1:] == ["refused", 'the engine "tabhelm:v:v1:test" refused this page: not this page']
     await a.evaluate("() => command(1, 'mute')")
     late = "m.join({ app: 't', enginePatienceMs: 60000, signal: AbortSignal.timeout(50) })"
     assert (await caught(a, late))[0] == "TimeoutError"
+    await nothing_uncaught(a)
+
+
+async def test_a_refusal_that_can_pass_is_tried_again(browser: ChaosBrowser, origin: str) -> None:
+    a = await join(browser, origin)
+    await a.evaluate(LEAD, "r")
+    await a.until("() => runs === 1")
+    await a.evaluate(TELL, "fake:refuse:wheel")
+    await a.evaluate("() => { window.late = tab.queue('q').enqueue('never', { id: 'op-1' }).catch((e) => e.code); }")
+    await a.evaluate("() => command(1, 'die')")
+    await a.until("() => tab.hostState.state === 'lost'")
+    assert await a.evaluate("late") == "engine-lost"
+    await a.evaluate("() => { window.later = tab.queue('q').enqueue(1, { id: 'op-2' }); relent(); }")
+    assert await a.evaluate("later") == "op-2"
+    await a.until("() => tab.hostState.state === 'connected' && runs === 2")
+    await nothing_uncaught(a)
+
+
+async def test_a_final_refusal_is_told_to_every_call(browser: ChaosBrowser, origin: str) -> None:
+    a = await join(browser, origin)
+    await a.evaluate(TELL, "fake:refuse:wrong-wire")
+    await a.evaluate("() => { window.late = tab.queue('q').enqueue('never').catch((e) => e.code); }")
+    await a.evaluate("() => command(1, 'die')")
+    assert await a.evaluate("late") == "refused"
+    await a.evaluate("() => relent()")
+    for call in ("tab.queue('q').enqueue(1)", "tab.queue('q').stats()"):
+        assert (await caught(a, call))[1:] == [
+            "refused",
+            'the engine "tabhelm:t:v1:test" refused this page: not this page',
+        ]
+    assert await a.evaluate("tab.hostState.state") == "lost"
+    await nothing_uncaught(a)
+
+
+async def test_engines_that_fail_once_joined_are_replaced_ever_more_slowly(browser: ChaosBrowser, origin: str) -> None:
+    a = await join(browser, origin)
+    await a.evaluate(
+        """() => {
+          window.seen = [];
+          tab.addEventListener("host", ({ detail: { state, engine } }) => {
+            if (state === "connected") seen.push([engine.incarnation, performance.now()]);
+          });
+        }"""
+    )
+    await a.evaluate(TELL, "fake:crash")
+    await a.evaluate("() => command(1, 'fail')")
+    await a.until("() => seen.length === 4", timeout=20)
+    seen = await a.evaluate("seen")
+    assert [incarnation for incarnation, _ in seen] == [2, 3, 4, 1]
+    waits = [after - before for (_, before), (_, after) in itertools.pairwise(seen)]
+    assert all(wait >= least for wait, least in zip(waits, (990, 1990, 3990), strict=True)), waits
+    await a.evaluate("() => relent()")
+    await nothing_uncaught(a)
+
+
+async def test_a_call_that_a_living_engine_never_answers_is_given_up(browser: ChaosBrowser, origin: str) -> None:
+    a = await browser.new_tab(f"{origin}/blank")
+    # The client counts the time without an answer in ticks of its own: they are driven by hand here.
+    await a.evaluate("() => { window.setInterval = (tick, ms) => ((window.tick = tick), (window.tickMs = ms), 0); }")
+    await a.evaluate(JOIN, {"stallAfterMs": 10_000_000})
+    outcome = """async () => {
+      let outcome = "waiting";
+      tab.queue("q").enqueue("never").catch((error) => (outcome = `${error.code}: ${error.message}`));
+      for (let ms = 0; ms < 60_000; ms += tickMs) tick();
+      await Promise.resolve();
+      const before = outcome;
+      tick();
+      await new Promise((resolve) => setTimeout(resolve));
+      return [before, outcome];
+    }"""
+    before, after = await a.evaluate(outcome)
+    assert before == "waiting"
+    assert after.startswith('no-answer: the engine lives but has not answered "enqueue" for 60000 ms')
+    assert await a.evaluate("tab.queue('q').enqueue(1, { id: 'op-1' })") == "op-1"
     await nothing_uncaught(a)
 
 
