@@ -15,7 +15,7 @@ export const buildId: string;
  *
  * @throws TypeError an option is unknown or not valid
  * @throws TabhelmError `no-locks` (no Web Locks: not a secure context), `no-host` (no SharedWorker), `no-engine` (none
- *   answered; the message names what was tried), `refused` (the engine will not have this page), `not-joined` (the page
+ *   answered; the message names what was tried), `refused` (the engine will not have this page, or cannot fetch one of its wheels), `not-joined` (the page
  *   left meanwhile). If `signal` aborts first: its reason.
  */
 export function join(options: JoinOptions): Promise<Tab>;
@@ -114,7 +114,11 @@ export interface Engine {
 export type HostState =
   | { state: "connecting"; reason: string }
   | { state: "connected"; reason: string; engine: Engine }
-  /** No engine answered. The tab tries again, ever more slowly; unanswered calls were rejected with `engine-lost`. */
+  /**
+   * No engine answered, or it refused this page; unanswered calls were rejected with `engine-lost`. The tab tries again, ever
+   * more slowly (1 s doubling to 30 s), unless the refusal is final (another wire version, app or protocol): then every
+   * call is rejected with `refused`.
+   */
   | { state: "lost"; reason: string }
   | { state: "left"; reason: string };
 
@@ -285,7 +289,11 @@ export interface DeadLetter {
   [field: string]: unknown;
 }
 
-/** Every call goes to the engine; one that its engine could not answer any more is sent again to the next, with the same id. */
+/**
+ * Every call goes to the engine; one that its engine could not answer any more is sent again to the next, with the same id.
+ * While the tab is not connected, calls wait, at most until an attempt to connect has failed (`engine-lost`). An engine that
+ * lives but owes an answer for 60 s costs that call a `no-answer`: its outcome is unknown.
+ */
 export interface Queue extends EventTarget {
   readonly name: string;
   readonly scope: string | null;
@@ -294,7 +302,7 @@ export interface Queue extends EventTarget {
    * @throws TypeError the payload, in a place that the message names, is not JSON without loss: `undefined`, a bigint, a
    *   function, NaN, a Map, a cycle. What has a `toJSON` (a Date, a URL) counts as what that returns
    * @throws TabhelmError `quota-exceeded`, `identifier-reused`, a
-   *   `database-…` code, `engine-lost` (outcome unknown: enqueue again with the same id), `not-joined`
+   *   `database-…` code, `engine-lost` or `no-answer` (outcome unknown: enqueue again with the same id), `refused`, `not-joined`
    */
   enqueue(payload: unknown, options?: EnqueueOptions): Promise<string>;
   /** All of them in one transaction, or none. */
