@@ -46,29 +46,6 @@ async def test_a_follower_enqueues_and_closes(browser: ChaosBrowser, site: Site)
     assert len(await judge(site, acks)) == 30
 
 
-async def test_the_flushing_tab_is_killed_in_mid_flush(browser: ChaosBrowser, site: Site) -> None:
-    # The first tab's process holds the engine; the second is shown, leads, and dies with a batch on its way.
-    host = await queueing(browser, site, flush=False)
-    leads = await queueing(browser, site, batch=10)
-    assert await flusher([leads, host]) is leads
-    rest = await queueing(browser, site, batch=10)
-    await site.hold_one()
-    await enqueue(host, operations("a", 60, partitions=4))
-    await site.held()
-    await leads.crash()
-    assert await flusher([rest]) is rest
-    await drained(rest, done=60)
-    await site.release()
-    effects = await judge(site, await acknowledged(host))
-    assert len(effects) == 60
-
-    async def refused() -> bool:
-        return 409 in [request["outcome"] for request in await site.requests()]
-
-    await until(refused, "the dead leader's late batch to be refused")
-    assert len(await judge(site, await acknowledged(host))) == 60
-
-
 async def test_an_engine_dies_with_enqueues_pending(browser: ChaosBrowser, site: Site) -> None:
     host = await queueing(browser, site, flush=False)
     member = await queueing(browser, site)
