@@ -15,10 +15,15 @@ new BroadcastChannel("fake-engine").onmessage = ({ data }) => {
   const everyone = (message) => sessions.forEach((session) => session.post(message));
   if (data.do === "die") self.close();
   if (data.do === "mute") muted = true;
-  if (data.do === "fail") everyone({ type: "failed", error: { code: "boot", message: "told to" } }), self.close();
+  if (data.do === "fail") fail();
   if (data.do === "garbage") [null, 42, "sched$x", {}, { type: 7 }, { type: "lead" }, { type: "status", election: "e1" }].forEach(everyone);
   if (data.do === "say") everyone(data.message);
 };
+
+function fail() {
+  sessions.forEach((session) => session.post({ type: "failed", error: { code: "boot", message: "told to" } }));
+  setTimeout(() => self.close(), 100); // its lock goes after the message has arrived: pages are told, they need not guess
+}
 
 class Session {
   elections = new Map();
@@ -115,9 +120,6 @@ self.onconnect = ({ ports: [port] }) => {
     session.post({ type: "welcome", engine, engineLock, buildId: "dev", heard: data.at });
     session.post({ type: "joined", from: "plain", bootMs: 1 });
     session.post({ type: "presence", self: data.tab, tabs: [{ tabId: data.tab, generation: data.generation, liveness: "alive" }], leaders: {} });
-    if (told.includes("fake:crash")) {
-      session.post({ type: "failed", error: { code: "engine-crashed", message: "told to" } });
-      self.close();
-    }
+    if (told.includes("fake:crash")) fail();
   };
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ from tabhelm.errors import EngineLost
 from tabhelm.ports import Ports
 from tabhelm.simulated import PageContext, Settings, SimulatedBrowser, SimulatedPage, SimulatedReceiver, World
 from tabhelm.simulated.engine import Bridge, Deliver
-from tabhelm.simulated.pagelink import Session
+from tabhelm.simulated.pagelink import NoAnswer, Refused, Session
 
 SEEDS = range(12)
 
@@ -24,6 +25,8 @@ class TinyCore:
         self.bridges: list[Bridge] = []
         self.calls: list[dict[str, Any]] = []
         self.silent = False
+        self.refusal = ""
+        """Code with which every hello is refused."""
 
     async def start(self, bridge: Bridge, ports: Ports) -> Deliver:
         self.bridges.append(bridge)
@@ -31,7 +34,10 @@ class TinyCore:
         def deliver(session: str, text: str) -> None:
             message = json.loads(text)
             self.heard.append((session, message["type"]))
-            if message["type"] == "hello":
+            if message["type"] == "hello" and self.refusal:
+                error = {"code": self.refusal, "message": "not this page"}
+                bridge.post(session, json.dumps({"type": "refused", "error": error}))
+            elif message["type"] == "hello":
                 bridge.post(session, json.dumps({"type": "joined", "from": "snapshot", "bootMs": 1}))
             elif message["type"] == "call":
                 self.calls.append(message)
@@ -116,6 +122,80 @@ def test_the_engines_death_is_noticed_and_the_pages_join_the_next(stage: Stage) 
         assert [call["id"] for call in stage.core.calls if call["method"] == "enqueue"] == [1, 1]
         assert len(stage.browser.living_engines()) == 1
         assert b.session.connection_id != first and b.session.generation == 2
+
+    stage.world.run(main())
+
+
+def test_a_refusal_that_can_pass_is_tried_again_ever_more_slowly(stage: Stage) -> None:
+    async def main() -> None:
+        (a,) = await stage.joined("a")
+        await stage.world.sleep(20)
+        stage.core.silent = True
+        pending = a.agent.start(a.session.call("stats", {}))
+        stage.core.refusal = "wheel"
+        stage.browser.engines[0].engine.agent.die()
+        with pytest.raises(EngineLost):
+            await pending
+        before = stage.core.told("hello")
+        await stage.world.sleep(30)
+        assert 3 <= stage.core.told("hello") - before <= 5
+        stage.core.refusal, stage.core.silent = "", False
+        assert await a.agent.start(a.session.call("stats", {})) == "done"
+
+    stage.world.run(main())
+
+
+def test_a_final_refusal_is_told_to_every_call(stage: Stage) -> None:
+    async def main() -> None:
+        (a,) = await stage.joined("a")
+        stage.core.silent = True
+        pending = a.agent.start(a.session.call("stats", {}))
+        stage.core.refusal = "wrong-wire"
+        stage.browser.engines[0].engine.agent.die()
+        with pytest.raises(Refused):
+            await pending
+        told = stage.core.told("hello")
+        await stage.world.sleep(100)
+        assert stage.core.told("hello") == told
+        with pytest.raises(Refused):
+            await a.session.call("stats", {})
+
+    stage.world.run(main())
+
+
+def test_engines_that_fail_once_joined_are_replaced_ever_more_slowly(stage: Stage) -> None:
+    async def main() -> None:
+        (a,) = await stage.joined("a")
+        incarnations = []
+        for _ in range(6):
+            incarnations.append(a.session.worker_incarnation)
+            stage.browser.living_engines()[-1].engine.fail("engine-crashed", "told to")
+            await stage.world.until(lambda: not a.session.up)
+            await stage.world.until(lambda: a.session.up)
+        # Its lock may be heard of before its last message: then the next engine is asked for under the same name.
+        steps = [(after - before) % 4 for before, after in itertools.pairwise(incarnations)]
+        assert set(incarnations) <= {1, 2, 3, 4} and set(steps) <= {0, 1}, incarnations
+        assert stage.world.loop.time() > 1 + 2 + 4 + 8 + 16
+        await stage.world.sleep(20)  # longer than stall_after: this engine has proved itself
+        began = stage.world.loop.time()
+        stage.browser.living_engines()[-1].engine.fail("engine-crashed", "told to")
+        await stage.world.until(lambda: not a.session.up)
+        await stage.world.until(lambda: a.session.up)
+        assert stage.world.loop.time() - began < 2
+
+    stage.world.run(main())
+
+
+def test_a_call_that_a_living_engine_never_answers_is_given_up(stage: Stage) -> None:
+    async def main() -> None:
+        (a,) = await stage.joined("a")
+        stage.core.silent = True
+        began = stage.world.loop.time()
+        with pytest.raises(NoAnswer):
+            await a.agent.start(a.session.call("stats", {}))
+        assert 60 <= stage.world.loop.time() - began < 63
+        stage.core.silent = False
+        assert a.session.up and await a.agent.start(a.session.call("stats", {})) == "done"
 
     stage.world.run(main())
 

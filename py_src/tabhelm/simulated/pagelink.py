@@ -21,6 +21,9 @@ ENGINES = 4
 BOOT_SILENCE = 30.0
 BOOT_LIMIT = 90.0
 RETRY_LIMIT = 30.0
+CALL_LIMIT = 60.0
+FINAL = ("wrong-", "malformed", "invalid-")
+"""How the codes of refusals begin that another attempt cannot change."""
 NEVER = float("-inf")
 
 
@@ -154,7 +157,7 @@ class Link:
         elif self._quiet > settings.stall_after:
             self._fail("said nothing", forward=True)
         else:
-            self.session.tick()
+            self.session.tick(step)
 
     def _receive(self, data: dict[str, Any]) -> None:
         if self.phase == "closed":
@@ -172,7 +175,7 @@ class Link:
             self.phase = "joined"
             self.session.joined(self)
         elif kind == "refused":
-            self._fail("refused this page", refused=True)
+            self._fail(f"refused this page: {data['error']['message']}", refused=data["error"]["code"])
         elif kind == "failed":
             self._fail(f"failed: {data['error']['message']}", forward=True)
         elif kind not in ("welcome", "joined"):
@@ -191,13 +194,33 @@ class Link:
             return
         self._fail("died")
 
-    def _fail(self, reason: str, *, forward: bool = False, refused: bool = False) -> None:
+    def _fail(self, reason: str, *, forward: bool = False, refused: str = "") -> None:
         if self.phase == "closed":
             return
         if forward:
             self.post({"type": "bye", "reason": "engine-abandoned"})
         self.close()
         self.session.lost(self, reason, forward, refused)
+
+
+class Refused(TabhelmError):
+    """The engine will never have this page. A code of the page client alone."""
+
+    code = "refused"
+
+
+class NoAnswer(TabhelmError):
+    """A living engine owed an answer for too long; the outcome is unknown. A code of the page client alone."""
+
+    code = "no-answer"
+
+
+@dataclass
+class _Call:
+    message: dict[str, Any]
+    once: bool
+    answer: asyncio.Future[Any]
+    waited: float = 0.0
 
 
 class Session:
@@ -220,12 +243,14 @@ class Session:
         self._storage = storage
         self._incarnation = 1
         self._retries = 0
+        self._up_for = 0.0
+        self._refusal: Refused | None = None
         self._tried = 0
         self._link: Link | None = None
         self._stays = 0
         self._gone = False
         self._holds_tab = False
-        self._calls: dict[int, tuple[dict[str, Any], bool, asyncio.Future[Any]]] = {}
+        self._calls: dict[int, _Call] = {}
         self._last_call = 0
 
     @property
@@ -268,14 +293,16 @@ class Session:
         """Ask the engine; an unanswered call goes again, unchanged, to the next one (unless ``once``)."""
         if self.left:
             raise NotJoined("this tab has left")
+        if self._refusal is not None:
+            raise self._refusal
         if once and not self.up:
             raise EngineLost("no engine is connected")
         self._last_call += 1
-        number, future = self._last_call, self.agent.loop.create_future()
+        number = self._last_call
         message = {"type": "call", "id": number, "method": method, "params": params}
-        self._calls[number] = (message, once, future)
+        self._calls[number] = waiting = _Call(message, once, self.agent.loop.create_future())
         self.post(message)
-        return await future
+        return await waiting.answer
 
     def start(self) -> None:
         """Begin to join."""
@@ -302,36 +329,48 @@ class Session:
             return
         error = data.get("error")
         if error:
-            fail(waiting[2], _wire_error(error))
+            fail(waiting.answer, _wire_error(error))
         else:
-            settle(waiting[2], data.get("result"))
+            settle(waiting.answer, data.get("result"))
 
     def heard(self) -> None:
         if self.up:
             self.handlers.on_heard()
 
-    def tick(self) -> None:
+    def tick(self, step: float) -> None:
         if self.doubts(self.settings.stall_after):
             self.handlers.on_doubt()
+        self._up_for += step
+        if self._up_for >= self.settings.stall_after:
+            self._retries = 0
+        for number, waiting in list(self._calls.items()):
+            waiting.waited += step
+            if waiting.waited > CALL_LIMIT:
+                del self._calls[number]
+                fail(waiting.answer, NoAnswer(f"no answer to {waiting.message['method']!r} for {CALL_LIMIT} s"))
 
     def joined(self, link: Link) -> None:
-        self._retries = self._tried = 0
+        self._tried = 0
+        self._up_for = 0.0
         self.up_once = True
         link.post({"type": "state", **self.state()})
         self.handlers.on_up()
-        for message, _, _ in self._calls.values():
-            link.post(message)
+        for waiting in self._calls.values():
+            waiting.waited = 0.0
+            link.post(waiting.message)
         settle(self.ready, None)
 
-    def lost(self, link: Link, reason: str, forward: bool, refused: bool) -> None:
+    def lost(self, link: Link, reason: str, forward: bool, refused: str) -> None:
         was_up, self.up_once = self.up_once, False
         self._drop(reason)
         if forward:
-            self._incarnation += 1
+            self._incarnation = self._incarnation % ENGINES + 1
         if refused:
-            self._give_up(f"refused: {reason}", again=False)
+            if refused.startswith(FINAL):
+                self._refusal = Refused(f"the engine {reason}")
+            self._give_up(reason)
         elif was_up:
-            self.agent.start(self._connect(self._stays))
+            self._again(0.0)
         else:
             self._tried += 1
             if self._tried < ENGINES:
@@ -339,7 +378,7 @@ class Session:
             else:
                 self._tried = 0
                 self._incarnation = 1
-                self._give_up(f"no engine answered: the last one {reason}", again=True)
+                self._give_up(f"no engine answered: the last one {reason}")
 
     # ---- connecting -------------------------------------------------------------------------------------------------
 
@@ -351,19 +390,27 @@ class Session:
         self._link = Link(self, self._incarnation, self.ports.entropy.token_bytes(8).hex())
         self.agent.start(self._link.open())
 
-    def _give_up(self, reason: str, *, again: bool) -> None:
-        fail(self.ready, EngineLost(reason))
-        self._reject(EngineLost(reason), everything=True)
+    def _give_up(self, reason: str) -> None:
+        error = self._refusal or EngineLost(reason)
+        fail(self.ready, error)
+        self._reject(error, everything=True)
+        if self._refusal is None:
+            self._again(1.0)
+
+    def _again(self, least: float) -> None:
+        """At once, or after ``least`` seconds, if the last engine had proved itself; else ever later."""
+        pause = max(least, min(RETRY_LIMIT, 0.5 * 2**self._retries) if self._retries else 0.0)
+        self._retries += 1
         stay = self._stays
-        if again and not self._gone:
-            pause = min(RETRY_LIMIT, float(2**self._retries))
-            self._retries += 1
 
-            def retry() -> None:
-                if not self._gone and self._stays == stay:
-                    self.agent.start(self._connect(stay))
+        def retry() -> None:
+            if not self._gone and self._stays == stay:
+                self.agent.start(self._connect(stay))
 
+        if pause:
             self.ports.clock.call_later(pause, retry)
+        else:
+            retry()
 
     def _drop(self, reason: str) -> None:
         if self._link is not None:
@@ -373,10 +420,10 @@ class Session:
         self._reject(EngineLost(f"the engine {reason}"), everything=False)
 
     def _reject(self, error: TabhelmError, *, everything: bool) -> None:
-        for number, (_, once, future) in list(self._calls.items()):
-            if everything or once:
+        for number, waiting in list(self._calls.items()):
+            if everything or waiting.once:
                 del self._calls[number]
-                fail(future, error)
+                fail(waiting.answer, error)
 
     async def _identify(self, stay: int) -> bool:
         """Who is this tab? A duplicated tab has a copy of the stored id, but cannot get the lock that goes with it."""
@@ -443,6 +490,7 @@ class Session:
         """Restored from the back/forward cache: join again."""
         if self._gone and not self.left:
             self.frozen = False
+            self._refusal = None
             self.start()
 
 
