@@ -26,13 +26,21 @@ def loads(text: str) -> Any:
         TooDeep: it is nested deeper.
         ValueError: it is no JSON.
     """
-    if text.count("[") + text.count("{") > MAX_DEPTH:  # quick, and mostly enough to know
-        depth = 0
-        for token in _TOKENS.finditer(text):
-            if token[0] in "[{":
-                depth += 1
-                if depth > MAX_DEPTH:
-                    raise TooDeep(f"JSON nested deeper than {MAX_DEPTH} levels")
-            elif token[0] in "]}":
-                depth -= 1
+    if deeper_than(text, MAX_DEPTH):
+        raise TooDeep(f"JSON nested deeper than {MAX_DEPTH} levels")
     return json.loads(text)
+
+
+def deeper_than(text: str, levels: int) -> bool:
+    """Whether JSON text has more than so many brackets within brackets. Reads it without recursion."""
+    if text.count("[") + text.count("{") <= levels:  # quick, and mostly enough to know
+        return False
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > levels:
+                return True
+        elif token[0] in "]}":
+            depth -= 1
+    return False

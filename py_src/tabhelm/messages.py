@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tabhelm.json_text import TooDeep, loads
+from tabhelm.names import MAX_NAME
 
 WIRE_VERSION = 1
 MAX_TEXT = 262_144
 """Longer texts are not even parsed: 262,144 characters hold hundreds of tabs."""
 MAX_NEXT = 120.0
 """Seconds. Who announced a later beat would be believed to lead for as long after it has gone."""
-_MAX_ID = 512
+MAX_ITEMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Message]] = {"beacon": _beacon
 
 
 def _text(value: object, *, empty: bool = False) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_ID or not (value or empty):
+    if not isinstance(value, str) or len(value) > MAX_NAME or not (value or empty):
         raise ValueError("text")
     return value
 
@@ -189,6 +190,6 @@ def _seconds(value: object, *, most: float = math.inf) -> float:
 
 
 def _list(value: object) -> list[Any]:
-    if not isinstance(value, list) or len(value) > 1000:
+    if not isinstance(value, list) or len(value) > MAX_ITEMS:
         raise ValueError("list")
     return value

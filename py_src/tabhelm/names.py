@@ -1,7 +1,7 @@
 """What is a thing called: lock, channel, database and resource names, built and parsed in one place.
 
 Lock:      ``app:vN:kind:resource[:scope]``
-Channel:   ``tabhelm:app:vN``
+Channel:   ``tabhelm:app:vN``, and ``tabhelm:app:data-v1`` for what concerns durable data, whatever the protocol
 Database:  ``tabhelm:app`` (durable data is shared by all protocols, so its name carries none)
 Token:     ``app:resource[:scope]``
 
@@ -12,6 +12,7 @@ Names appear in HTTP headers, database keys and support tickets: nothing that ne
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -23,6 +24,9 @@ DATA_VERSION = 1
 """Version of the durable data. Locks that guard durable data carry it instead of the app's protocol (two protocols
 that share the data must exclude each other)."""
 MAX_NAME = 512
+"""Characters that a token, a beacon or a header can carry as one name."""
+QUEUE_RESOURCE = "offline-queue"
+"""The resource of every offline queue; the queue's name is its scope."""
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _ALLOWED = "allowed are letters, digits, '.', '_' and '-', starting with a letter or digit"
@@ -46,6 +50,21 @@ def check_scope(value: object) -> str | None:
     if not isinstance(value, str) or len(value) > MAX_NAME or not all(_PART.match(part) for part in value.split(":")):
         raise InvalidName(f"scope {_shown(value)} is not valid: {_ALLOWED}; parts joined by ':'")
     return value
+
+
+def check_joined(what: str, parts: Mapping[str, str | None]) -> None:
+    """Check that these parts, joined by ``:``, fit into a token and a beacon.
+
+    Raises:
+        InvalidName: they do not; the message names the longest.
+    """
+    given = {name: part for name, part in parts.items() if part is not None}
+    length = sum(len(part) for part in given.values()) + len(given) - 1
+    if length > MAX_NAME:
+        longest = max(given, key=lambda name: len(given[name]))
+        raise InvalidName(
+            f"{longest} {_shown(given[longest])} makes {what} {length} characters long; at most {MAX_NAME} are allowed"
+        )
 
 
 def check_protocol(value: object) -> int:
@@ -109,6 +128,7 @@ class Resource:
         check_part("app", self.app)
         check_part("resource", self.name)
         check_scope(self.scope)
+        check_joined("the name in tokens", {"app": self.app, "resource": self.name, "scope": self.scope})
 
     @property
     def key(self) -> str:
@@ -129,12 +149,17 @@ def queue_resource(app: str, queue: str, scope: str | None = None) -> Resource:
     """The resource of an offline queue: ``offline-queue`` with the queue's name (and the user's scope) as scope."""
     check_part("queue", queue)
     check_scope(scope)
-    return Resource(app, "offline-queue", queue if scope is None else f"{queue}:{scope}", DATA_VERSION)
+    return Resource(app, QUEUE_RESOURCE, queue if scope is None else f"{queue}:{scope}", DATA_VERSION)
 
 
 def channel_name(app: str, protocol: int) -> str:
     """The BroadcastChannel of all tabs of an app that speak the same protocol."""
     return f"tabhelm:{check_part('app', app)}:v{check_protocol(protocol)}"
+
+
+def queue_channel(app: str) -> str:
+    """The BroadcastChannel of all tabs of an app that share its queues, whatever protocol they speak."""
+    return f"tabhelm:{check_part('app', app)}:data-v{DATA_VERSION}"
 
 
 def database_name(app: str) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tabhelm.names import check_part, tab_lock
+from tabhelm.errors import InvalidName
+from tabhelm.names import check_joined, check_part, tab_lock
 from tabhelm.ports import Clock, Entropy, HeldLock, Locks
 from tabhelm.tasks import within
 
@@ -28,6 +29,9 @@ class Identity:
     def __post_init__(self) -> None:
         check_part("tab id", self.tab_id)
         check_part("connection id", self.connection_id)
+        if not 0 <= self.generation < 2**53:
+            raise InvalidName(f"generation {self.generation} of tab {self.tab_id!r} is not a count of joins")
+        check_joined("the owner in tokens", {"tab id": self.tab_id, "connection id": self.connection_id})
 
     @property
     def owner_id(self) -> str:

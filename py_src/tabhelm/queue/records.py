@@ -12,12 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from tabhelm.errors import InvalidPayload
+from tabhelm.json_text import MAX_DEPTH, deeper_than
 from tabhelm.ports import Clock, Entropy
 
 OperationState = Literal["queued", "in-flight", "dead"]
 MAX_IDENTIFIER = 200
 MAX_PARTITION = 200
 DEFAULT_PARTITION = "default"
+MAX_PAYLOAD_DEPTH = MAX_DEPTH - 10
+"""A request nests the payload a little deeper, and a receiver reads no more than ``MAX_DEPTH`` levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ class NewOperation:
         _check_label("partition", self.partition, MAX_PARTITION)
         if not isinstance(self.payload, str) or not self.payload:
             raise InvalidPayload(f"payload of operation {self.op_id!r} is not JSON text: {type(self.payload).__name__}")
+        if deeper_than(self.payload, MAX_PAYLOAD_DEPTH):
+            raise InvalidPayload(
+                f"payload of operation {self.op_id!r} is nested deeper than {MAX_PAYLOAD_DEPTH} levels: "
+                "no receiver would read it"
+            )
 
     def digest(self) -> str:
         """What must be equal for two operations of one id to be the same."""
