@@ -33,6 +33,12 @@ class Effect:
     """Virtual time."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    payload: str
+    at: float
+
+
 class Guard(Protocol):
     def judge(self, subject: str, token: FencingToken) -> HighWater | None:
         """Raise the marks and return ``None``, or refuse and return the mark that the token does not exceed."""
@@ -54,7 +60,10 @@ class RememberingGuard:
 
 
 class SimulatedReceiver:
-    """Answers one URL prefix. ``apply`` decides on an operation's effect; ``subject`` names who sends a request."""
+    """Answers one URL prefix. ``apply`` decides on an operation's effect; ``subject`` names who sends a request.
+
+    Operation ids are forgotten after ``retention`` virtual seconds, which it advertises.
+    """
 
     def __init__(
         self,
@@ -64,6 +73,7 @@ class SimulatedReceiver:
         guard: Guard | None = None,
         apply: Callable[[dict[str, Any]], Verdict] = lambda operation: "committed",
         subject: Callable[[HttpRequest], str] = lambda request: "user",
+        retention: float = 30 * 86_400.0,
     ) -> None:
         self.guard = guard or RememberingGuard()
         self.accepted: list[Effect] = []
@@ -75,7 +85,8 @@ class SimulatedReceiver:
         self._world = world
         self._apply = apply
         self._subject = subject
-        self._known: dict[tuple[str, str], str] = {}
+        self._retention = retention
+        self._known: dict[tuple[str, str], _Known] = {}
         world.network.route(prefix, self.handle)
 
     async def handle(self, request: HttpRequest) -> HttpAnswer:
@@ -85,6 +96,7 @@ class SimulatedReceiver:
             operations, single = _operations(request)
         except (ValueError, KeyError, TypeError) as error:
             return _problem(400, "urn:tabhelm:malformed", {"detail": str(error)})
+        self._forget()
         subject = self._subject(request)
         mark = self.guard.judge(subject, token)
         (self.tokens if mark is None else self.refused).append(token)
@@ -98,7 +110,7 @@ class SimulatedReceiver:
         results = self._perform(subject, token, operations)
         if single and results[0].get("detail") == "urn:tabhelm:key-reused":
             return _problem(422, "urn:tabhelm:key-reused", {})
-        headers = {"content-type": "application/json", "tabhelm-retention": str(30 * 86_400)}
+        headers = {"content-type": "application/json", "tabhelm-retention": f"{self._retention:.0f}"}
         return HttpAnswer(200, headers, json.dumps({"results": results}))
 
     def _perform(self, subject: str, token: FencingToken, operations: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -117,12 +129,12 @@ class SimulatedReceiver:
         key = (subject, operation["op_id"])
         payload = json.dumps(operation["payload"], sort_keys=True)
         if key in self._known:
-            if self._known[key] != payload:
+            if self._known[key].payload != payload:
                 return {"status": "rejected", "detail": "urn:tabhelm:key-reused"}
             return {"status": "duplicate"}
         verdict = self._apply(operation)
         if verdict == "committed":
-            self._known[key] = payload
+            self._known[key] = _Known(payload, self._world.loop.time())
             effect = Effect(
                 operation["op_id"],
                 operation["partition"],
@@ -133,6 +145,12 @@ class SimulatedReceiver:
             )
             self.accepted.append(effect)
         return {"status": verdict}
+
+    def _forget(self) -> None:
+        """What is older than the retention comes first: ids are added in the order of time and never again."""
+        oldest = self._world.loop.time() - self._retention
+        while self._known and self._known[key := next(iter(self._known))].at < oldest:
+            del self._known[key]
 
 
 def _operations(request: HttpRequest) -> tuple[list[dict[str, Any]], bool]:
