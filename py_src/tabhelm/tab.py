@@ -7,13 +7,21 @@ from dataclasses import dataclass, replace
 
 from tabhelm.authority import WebLocksAuthority
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import NotJoined
+from tabhelm.errors import InvalidName, NotJoined
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
 from tabhelm.fencing.schema import SCHEMA
-from tabhelm.leadership import Election, LeaderContext, LeaderLoop
+from tabhelm.leadership import Election, LeaderContext, LeaderLoop, State, Stopped
 from tabhelm.leadership.election import ElectionServices
-from tabhelm.messages import Beacon, Ignored, TabNote, decode
-from tabhelm.names import Resource, channel_name, database_name, queue_resource
+from tabhelm.messages import MAX_ITEMS, Beacon, Ignored, Message, Nudge, TabNote, decode
+from tabhelm.names import (
+    MAX_NAME,
+    QUEUE_RESOURCE,
+    Resource,
+    channel_name,
+    database_name,
+    queue_channel,
+    queue_resource,
+)
 from tabhelm.observe import Events, StorageChanged, TabJoined, TabLeft
 from tabhelm.ports import PageState, Ports
 from tabhelm.ports.database import DatabaseEvent
@@ -40,7 +48,9 @@ class Services:
         self.database = ports.databases.database(database_name(app), SCHEMA)
         self.database.subscribe(self._storage_changed)
         self.channel = ports.channels.open(channel_name(app, protocol))
-        self.channel.subscribe(self._received)
+        self.channel.subscribe(self._heard_beacon)
+        self.queue_channel = ports.channels.open(queue_channel(app))
+        self.queue_channel.subscribe(self._heard_nudge)
         self.beaconer = Beaconer(self.roster, self.channel, ports.clock, ports.entropy)
         self.watch = EngineWatch(self.roster, ports.locks, self.tasks, app, protocol)
         issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
@@ -54,21 +64,18 @@ class Services:
             http=ports.http,
         )
         queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
-        self.queues = QueueHub(engine_id, self.channel, self.database, queues)
+        self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
 
     async def close(self) -> None:
         """End everything: no task, timer, channel or connection is left."""
         await self.tasks.close()
         self.beaconer.close()
         self.channel.close()
+        self.queue_channel.close()
         self.database.close()
 
-    def _received(self, data: object) -> None:
-        try:
-            message = decode(data)
-        except Ignored as ignored:
-            self.events.ignored(ignored.reason)
-            return
+    def _heard_beacon(self, data: object) -> None:
+        message = self._read(data)
         if isinstance(message, Beacon):
             for leader in message.leaders:
                 if leader.domain:
@@ -76,8 +83,18 @@ class Services:
             if self.roster.heard(message, self.ports.clock.monotonic()):
                 self.beaconer.greet()
                 self.watch.met(message.sender)
-        else:
+
+    def _heard_nudge(self, data: object) -> None:
+        message = self._read(data)
+        if isinstance(message, Nudge):
             self.queues.heard(message)
+
+    def _read(self, data: object) -> Message | None:
+        try:
+            return decode(data)
+        except Ignored as ignored:
+            self.events.ignored(ignored.reason)
+            return None
 
     def _storage_changed(self, change: DatabaseEvent) -> None:
         self.events.emit(StorageChanged(self.database.name, change))
@@ -92,6 +109,19 @@ class TabFacts:
     version: str = ""
     capabilities: frozenset[str] = frozenset()
     user_session: str | None = None
+
+    def __post_init__(self) -> None:
+        # What others would not read in a beacon would hide the tab, and all others of its engine.
+        if len(self.version) > MAX_NAME:
+            raise InvalidName(f"version {self.version[:60]!r}... is longer than {MAX_NAME} characters")
+        if len(self.capabilities) > MAX_ITEMS:
+            raise InvalidName(f"{len(self.capabilities)} capabilities are more than {MAX_ITEMS}")
+        for capability in self.capabilities:
+            if not 1 <= len(capability) <= MAX_NAME:
+                raise InvalidName(f"capability {capability[:60]!r} is not 1 to {MAX_NAME} characters long")
+
+
+QueueLoop = Callable[[LeaderContext, Queue], Awaitable[None]]
 
 
 class Tab:
@@ -129,10 +159,15 @@ class Tab:
         """Stand for ``resource``; ``loop`` runs while this tab leads it. One election for each resource and scope.
 
         Raises:
-            InvalidName: a name is not allowed.
+            InvalidName: a name is not allowed, or reserved (``offline-queue``: a queue's leader is ``queue``'s).
             NotJoined: the tab has left.
             ValueError: this tab already stands for the resource.
         """
+        if resource == QUEUE_RESOURCE:
+            raise InvalidName(
+                f"resource {resource!r} is reserved for queues: their leader is tab.queue(name, endpoint=...) or "
+                "tab.queue(name, loop=...)"
+            )
         return self._stand(Resource(self.services.app, resource, scope), loop, policy or LeadershipPolicy())
 
     def queue(
@@ -141,35 +176,59 @@ class Tab:
         *,
         scope: str | None = None,
         endpoint: str | None = None,
+        loop: QueueLoop | None = None,
         flush: bool | None = None,
         policy: LeadershipPolicy | None = None,
         limit: int = BATCH,
         send_timeout: float = SEND_TIMEOUT,
     ) -> Queue:
-        """Open an offline queue. A tab that names an ``endpoint`` also stands for flushing, unless ``flush`` is
-        false."""
+        """Open an offline queue.
+
+        A tab that names an ``endpoint``, or its own ``loop(context, queue)`` that empties ``queue.batches(context)``,
+        also stands for flushing, unless ``flush`` is false. What is enqueued under a ``scope`` is sent only while the
+        tab's user session is that scope, or the first parts of it, or none.
+
+        Raises:
+            InvalidName: a name is not allowed.
+            NotJoined: the tab has left.
+            ValueError: both an endpoint and a loop.
+        """
         self._require_joined()
+        if endpoint is not None and loop is not None:
+            raise ValueError(f"queue {name!r} is flushed to an endpoint or by a loop, not by both: leave one out")
         resource = queue_resource(self.services.app, name, scope)
         queue = Queue(name, self.services.queues.open(resource.token_resource))
-        if endpoint is not None and flush is not False and resource.token_resource not in self._elections:
-            address = endpoint
-
-            async def loop(context: LeaderContext) -> None:
-                await queue.flush(context, address, limit=limit, timeout=send_timeout)
-
-            self._stand(resource, loop, policy or LeadershipPolicy(online=True))
+        if flush is not False and resource.token_resource not in self._elections:
+            flusher = _flusher(queue, endpoint, loop, limit, send_timeout)
+            if flusher is not None:
+                policy = policy or LeadershipPolicy(online=True)
+                self._stand(resource, flusher, policy, barred=lambda: self._barred_from(scope))
         return queue
 
-    def _stand(self, resource: Resource, loop: LeaderLoop, policy: LeadershipPolicy) -> Election:
+    def _barred_from(self, scope: str | None) -> str | None:
+        """Another user's cookies would carry this scope's operations."""
+        session = self.facts.user_session
+        if scope is None or session is None or scope == session or scope.startswith(f"{session}:"):
+            return None
+        return "session-mismatch"
+
+    def _stand(
+        self,
+        resource: Resource,
+        loop: LeaderLoop,
+        policy: LeadershipPolicy,
+        *,
+        barred: Callable[[], str | None] = lambda: None,
+    ) -> Election:
         self._require_joined()
         key = resource.token_resource
         if key in self._elections:
             raise ValueError(f"this tab already stands for {key!r}: stop that election first")
-        election = Election(resource, loop, policy, self, self.services.elections)
+        election = Election(resource, loop, policy, self, self.services.elections, barred)
         self._elections[key] = election
 
-        def forget(_: object) -> None:
-            if type(election.status).__name__ == "Stopped" and self._elections.get(key) is election:
+        def forget(state: State) -> None:
+            if isinstance(state, Stopped) and self._elections.get(key) is election:
                 del self._elections[key]
                 self._announce()
 
@@ -217,11 +276,11 @@ class Tab:
         """Stop all elections and disappear from the roster. ``gone``: the page is no more, nothing is waited for."""
         if self._left is not None:
             return
-        self._left = reason
-        elections = list(self._elections.values())
         if gone:
             self.state = replace(self.state, lifecycle="closing")
-            self.services.roster.remove_own(self.identity.connection_id)
+            self._announce()
+        self._left = reason
+        elections = list(self._elections.values())
         for election in elections:
             election.stop(reason)
         for election in elections:
@@ -229,8 +288,7 @@ class Tab:
         self.services.roster.remove_own(self.identity.connection_id)
         self.services.events.emit(TabLeft(self.identity.tab_id, self.identity.connection_id, reason))
 
-    # -- how it is (the Candidate of its elections)
-    # ---------------------------------------------------------------------
+    # -- how it is (the Candidate of its elections) -------------------------------------------------------------------
 
     def info(self) -> TabInfo:
         """This tab as the roster would show it, as of now."""
@@ -265,3 +323,23 @@ class Tab:
     def _require_joined(self) -> None:
         if self._left is not None:
             raise NotJoined(f"tab {self.identity.tab_id!r} has left ({self._left}): join again")
+
+
+def _flusher(
+    queue: Queue, endpoint: str | None, loop: QueueLoop | None, limit: int, send_timeout: float
+) -> LeaderLoop | None:
+    if loop is not None:
+        own = loop
+
+        async def run(context: LeaderContext) -> None:
+            await own(context, queue)
+
+        return run
+    if endpoint is not None:
+        address = endpoint
+
+        async def flush(context: LeaderContext) -> None:
+            await queue.flush(context, address, limit=limit, timeout=send_timeout)
+
+        return flush
+    return None
