@@ -115,7 +115,7 @@ async def test_storage_is_wiped_while_a_batch_is_on_its_way(browser: ChaosBrowse
     await enqueue(tab, operations("after", 10))
 
     async def applied() -> bool:
-        return sum(e["payload"]["from"] == "after" for e in await site.effects()) == 10
+        return [e["payload"]["from"] for e in await site.effects()].count("after") == 10
 
     await until(applied, "what was enqueued after the wipe to be applied")
     effects = await site.effects()

@@ -24,12 +24,29 @@ async def test_the_network_goes_away_and_comes_back(browser: ChaosBrowser, site:
     tab = await queueing(browser, site)
     await flusher([tab])
     await tab.offline(True)
+    await tab.until("() => !tab.presence().leaders['offline-queue:mutations']", what="the offline tab to lead no more")
+    before = len(await site.requests())
     await enqueue(tab, operations("offline", 30, partitions=2))
     assert (await stats(tab))["queued"] == 30
-    assert await site.effects() == []
     await tab.offline(False)
     await drained(tab, done=30)
+    assert len(await site.requests()) > before
     assert len(await judge(site, await acknowledged(tab))) == 30
+
+
+async def test_the_engine_alone_has_no_network(browser: ChaosBrowser, site: Site) -> None:
+    # The leading tab, in another process, believes that it is online: only the requests tell otherwise.
+    await queueing(browser, site, flush=False)
+    tab = await queueing(browser, site)
+    await flusher([tab])
+    (engine,) = await browser.shared_workers(url_contains="engine.mjs")
+    await engine.offline(True)
+    await enqueue(tab, operations("cut-off", 10))
+    await troubled(tab)
+    assert await tab.evaluate("() => navigator.onLine") and await site.effects() == []
+    await engine.offline(False)
+    await drained(tab, done=10)
+    assert len(await judge(site, await acknowledged(tab))) == 10
 
 
 @pytest.mark.parametrize(
@@ -66,16 +83,61 @@ async def test_an_answer_that_never_comes(browser: ChaosBrowser, site: Site) -> 
     assert len(await judge(site, await acknowledged(tab))) == 5
 
 
-async def test_a_409_at_a_higher_epoch_is_outbid_by_the_holder(browser: ChaosBrowser, site: Site) -> None:
+@pytest.mark.parametrize("status", [429, 503])
+async def test_the_pause_that_the_receiver_asks_for_is_kept(browser: ChaosBrowser, site: Site, status: int) -> None:
+    tab = await queueing(browser, site)
+    await flusher([tab])
+    await site.faults(status=status, retry_after_s=3, count=1)
+    await enqueue(tab, operations("patient", 2))
+    await enqueue(tab, operations("impatient", 2))  # news is no reason to ask earlier
+    await drained(tab, done=4)
+    requests = await site.requests()
+    refused = next(n for n, request in enumerate(requests) if request["outcome"] == status)
+    assert requests[refused + 1]["at_ms"] - requests[refused]["at_ms"] >= 2_900
+    assert len(await judge(site, await acknowledged(tab))) == 4
+
+
+@pytest.mark.parametrize(
+    ("above", "stranger", "verdict"),
+    [(5, True, "stale"), (0, True, "stale"), (0, False, "overtaken")],
+    ids=["higher-epoch", "own-epoch-of-another-owner", "own-epoch-and-owner"],
+)
+async def test_a_409_is_answered_with_a_newer_token(
+    browser: ChaosBrowser, site: Site, above: int, stranger: bool, verdict: str
+) -> None:
+    # The lock is still this tab's: a stale epoch is outbid (marks of a browser whose storage was wiped are like that);
+    # one that is its own was overtaken, and only a later number is needed.
     tab = await queueing(browser, site)
     await enqueue(tab, operations("first", 1))
     await drained(tab, done=1)
-    mark = (await site.effects())[-1]["epoch"] + 5
-    problem = {"type": "urn:tabhelm:stale-token", "status": 409, "high_water": {"epoch": mark, "seq": 1, "owner": "x"}}
-    await site.faults(status=409, body=problem, count=1)
+    first = (await site.effects())[-1]
+    owner = "stranger" if stranger else first["owner"]
+    high_water = {"epoch": first["epoch"] + above, "seq": first["seq"] + 1, "owner": owner}
+    await site.faults(
+        status=409, body={"type": "urn:tabhelm:stale-token", "status": 409, "high_water": high_water}, count=1
+    )
     await enqueue(tab, operations("second", 1))
     await drained(tab, done=2)
-    assert (await site.effects())[-1]["epoch"] == mark + 1
+    epochs = [effect["epoch"] for effect in await judge(site, await acknowledged(tab))]
+    assert epochs == [first["epoch"], first["epoch"] + above + stranger]
+    told = "(verdict) => events.some((each) => each.type === 'write-refused' && each.verdict === verdict)"
+    await tab.until(told, what="the event of the refusal", arg=verdict)
+
+
+async def test_an_operation_that_the_receiver_cannot_take_stops_nobody(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site)
+    await flusher([tab])
+    await tab.evaluate("""async () => {
+      const huge = { payload: "x".repeat(5_000_000), partition: "p", id: "huge" }; // the receiver reads 4 MiB
+      const others = (count, name) => Array.from({ length: count }, (_, n) => ({ payload: n, partition: "p",
+        id: `${name}-${n}` }));
+      await q.enqueueAll([...others(10, "before"), huge, ...others(10, "after")]);
+    }""")
+    await drained(tab, done=20)
+    letters = (await attempt(tab, "deadLetters"))["value"]
+    assert [letter["id"] for letter in letters] == ["huge"] and "413" in letters[0]["reason"]
+    sent = [effect["op_id"] for effect in await site.effects()]
+    assert sent == [f"{name}-{n}" for name in ("before", "after") for n in range(10)]
 
 
 async def test_signed_out_pauses_until_resumed(browser: ChaosBrowser, site: Site) -> None:
