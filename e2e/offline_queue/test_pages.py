@@ -102,7 +102,7 @@ async def test_bytes_arrive_as_they_were_enqueued(browser: ChaosBrowser, site: S
         "text": 'ä "quoted" \\ \u2028 \0 😀', "": "empty key", "__proto__x": 1, "big": 2**53 - 1, "tiny": 5e-324,
         "list": [None, True, 0.1, -1e300, [], {}], "deep": [[[[["deep"]]]]],
     }  # fmt: skip
-    name, partition = 'id "of" /\\ 42', "fälle/42 ?&"
+    name, partition = 'id "of" /\\ 42', "case/42 ?&"
     assert await attempt(tab, "enqueue", payload, {"partition": partition, "id": name}) == {"value": name}
     await drained(tab, done=1)
     (effect,) = await site.effects()
