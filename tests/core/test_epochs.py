@@ -9,7 +9,7 @@ import pytest
 from tabhelm.errors import DatabaseClosed, LeadershipLost
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
 from tabhelm.fencing.schema import SCHEMA
-from tabhelm.fencing.token import HighWater
+from tabhelm.fencing.token import MAX_NUMBER, HighWater
 from tabhelm.simulated import SimulatedAgent, World
 
 R = "app:r"
@@ -125,6 +125,42 @@ def test_a_receivers_higher_mark_is_overbid_only_by_the_holder_whose_store_is_be
                 with pytest.raises(LeadershipLost, match="newer-epoch"):
                     await a.start(first.reissue_above(above, HighWater(mark, 1, "b"), holds=yes))
             await b.start(second.require_current(theirs))
+
+        world.run(main())
+
+
+def test_going_above_a_mark_leaves_a_domain_that_began_after_a_wipe_alone() -> None:
+    with World(1) as world:
+        (a, first), (b, second) = issuer(world, "a"), issuer(world, "b")
+
+        async def main() -> None:
+            old = await a.start(first.issue(R, "a", "web-locks", takeovers_seen=0, holds=yes))
+            world.storage.wipe()
+            # An engine that never heard of the old domain leads something else by now.
+            new = await b.start(second.issue("app:other", "b", "web-locks", takeovers_seen=0, holds=yes))
+            assert new.domain != old.domain
+            while True:
+                try:
+                    with pytest.raises(LeadershipLost, match="storage-wiped"):
+                        await a.start(first.reissue_above(old, HighWater(9, 1, "x"), holds=yes))
+                    break
+                except DatabaseClosed:
+                    continue
+            await b.start(second.require_current(new))
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("mark", [MAX_NUMBER - 1, MAX_NUMBER])
+def test_a_mark_above_which_no_epoch_is_left_is_not_believed(mark: int) -> None:
+    with World(1) as world:
+        a, first = issuer(world, "a")
+
+        async def main() -> None:
+            mine = await a.start(first.issue(R, "a", "web-locks", takeovers_seen=0, holds=yes))
+            with pytest.raises(LeadershipLost, match="epochs-exhausted"):
+                await a.start(first.reissue_above(mine, HighWater(mark, 1, "x"), holds=yes))
+            assert (await a.start(first.issue(R, "a", "web-locks", takeovers_seen=0, holds=yes))).epoch == 2
 
         world.run(main())
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tabhelm.errors import LeadershipLost
 from tabhelm.fencing.schema import FENCING
-from tabhelm.fencing.token import HighWater
+from tabhelm.fencing.token import MAX_NUMBER, HighWater
 from tabhelm.ports import Clock, Database, Entropy, Transaction
 
 DOMAIN_KEY = "domain"
@@ -128,7 +128,8 @@ class EpochIssuer:
         have been robbed without knowing it yet, and must start again.
 
         Raises:
-            LeadershipLost: taken over since (``taken-over``), or no longer held (``lock-lost``).
+            LeadershipLost: taken over since (``taken-over``), no longer held (``lock-lost``), or no epoch is left
+                (``epochs-exhausted``).
             DatabaseError: nothing was issued, or it is unknown whether it was: the epoch must not be used.
         """
 
@@ -152,19 +153,22 @@ class EpochIssuer:
         else leads, and two holders could outbid each other for ever.
 
         Raises:
-            LeadershipLost: somebody else leads (``newer-epoch``), or the domain changed (``storage-wiped``).
+            LeadershipLost: somebody else leads (``newer-epoch``), the domain changed (``storage-wiped``), or no epoch
+                is left above the high water (``epochs-exhausted``).
         """
 
         async def body(tx: Transaction) -> Grant:
-            record = await read_record(tx, grant.resource)
-            if record is not None and record.domain != grant.domain:
+            domain = await tx.get(FENCING, DOMAIN_KEY)
+            if domain is not None and domain["domain"] != grant.domain:
+                # Whoever found the store wiped began a domain; other resources may have epochs in it by now.
                 raise LeadershipLost(grant.resource, "storage-wiped")
+            record = await read_record(tx, grant.resource)
             if record is not None and (
                 record.epoch >= high_water.epoch or (record.epoch, record.owner_id) != (grant.epoch, grant.owner_id)
             ):
                 raise LeadershipLost(grant.resource, "newer-epoch")
             _require(holds, grant.resource)
-            if record is None:
+            if domain is None:
                 await tx.put(FENCING, {"key": DOMAIN_KEY, "domain": grant.domain, "created_at": self._clock.wall()})
             renewed = Grant(grant.domain, grant.resource, high_water.epoch + 1, grant.owner_id, grant.authority)
             return await self._write(tx, renewed, record.takeovers if record else 0)
@@ -192,6 +196,9 @@ class EpochIssuer:
         return domain
 
     async def _write(self, tx: Transaction, grant: Grant, takeovers: int) -> Grant:
+        if grant.epoch >= MAX_NUMBER:
+            # Only a mark that no real history reaches leads here: stored, it would end this resource for good.
+            raise LeadershipLost(grant.resource, "epochs-exhausted")
         await tx.put(
             FENCING,
             {
