@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tabhelm.election.backoff import Backoff
+from tabhelm.election.backoff import NO_FAILURE, Backoff
 from tabhelm.election.eligibility import ineligible
 from tabhelm.election.policy import LeadershipPolicy
 from tabhelm.election.ranking import rank
 
-__all__ = ["Backoff", "LeadershipPolicy", "ineligible", "rank"]
+__all__ = ["NO_FAILURE", "Backoff", "LeadershipPolicy", "ineligible", "rank"]

@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from tabhelm.ports import Entropy
 
+NO_FAILURE = frozenset(
+    {
+        "step-down",
+        "max-hold",
+        "loop-finished",
+        "lock-lost",
+        "dropped",
+        "stolen",
+        "withdrawn",
+        "newer-epoch",
+        "storage-wiped",
+        "taken-over",
+        "session-changed",
+        "forced",
+    }
+)
+"""Reasons after which a short pause is enough: somebody else's turn. Whatever is not named here may be a failure that
+repeats, and is waited for ever longer."""
+
 
 class Backoff:
     """Exponential with jitter: after the nth failure between half and all of ``min(most, base * 2**n)`` seconds."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tabhelm.authority.base import Authority, Hold
-from tabhelm.election import Backoff, LeadershipPolicy, ineligible, rank
-from tabhelm.errors import LeadershipLost, LockWithdrawn, TabhelmError, Unreachable
-from tabhelm.leadership.barrier import raise_marks
+from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, ineligible, rank
+from tabhelm.errors import LeadershipLost, LockWithdrawn, TabhelmError
+from tabhelm.leadership.beginning import acknowledged, begin
 from tabhelm.leadership.context import LeaderContext
 from tabhelm.leadership.states import (
     TRANSITIONS,
@@ -33,11 +33,12 @@ from tabhelm.leadership.states import (
 from tabhelm.leadership.tenure import Tenure
 from tabhelm.messages import LeaderNote
 from tabhelm.names import Resource
-from tabhelm.observe import EpochIssued, Events, LeadershipChanged, LoopFailed, LoopOverran
+from tabhelm.observe import Events, LeadershipChanged, LoopFailed, LoopOverran
 from tabhelm.ports import Clock, Entropy, Http, Timer
 from tabhelm.presence import Identity, LeaderInfo, Roster, TabInfo
-from tabhelm.tasks import Tasks, within
+from tabhelm.tasks import Tasks
 
+T = TypeVar("T")
 LeaderLoop = Callable[[LeaderContext], Awaitable[None]]
 Barred = Callable[[], str | None]
 """Why its tab may not lead just now, beyond what the policy says: one short word; ``None`` if it may. Asked at every
@@ -45,7 +46,6 @@ look, so it must be quick; whoever changes the answer calls ``Election.look``.""
 
 STAGGER = 0.25
 """Seconds without a leader, times rank, after which a tab that is not the best candidate asks too."""
-BARRIER_STREAM = "barrier"
 _GRACELESS = frozenset({"frozen", "stalled", "closing"})
 
 
@@ -99,6 +99,7 @@ class Election:
         self._news: Timer | None = None
         self._stop: str | None = None
         self._resign: str | None = None
+        self._hold_limit: Timer | None = None
         self._leaderless_since: float | None = None
         self._body: asyncio.Task[None] | None = None
         self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
@@ -176,12 +177,13 @@ class Election:
 
     async def _round(self) -> None:
         if self._body is not None and not self._body.done():
-            self._enter(Idle("loop-still-running"))  # it overran its grace; two bodies at once would be worse than none
-            await self._change()
+            await self._idle("loop-still-running")  # it overran its grace; two bodies at once would be worse than none
             return
         if (reason := self._unfit()) is not None:
-            self._enter(Idle(reason))
-            await self._change()
+            await self._idle(reason)
+            return
+        if self._resign is not None:
+            await self._back_off(self._resign)
             return
         place = self._place()
         patience = self._patience(place)
@@ -193,15 +195,18 @@ class Election:
         try:
             hold = await self._acquire()
         except TabhelmError as failure:
-            await self._back_off(failure.reason if isinstance(failure, LockWithdrawn) else failure.code)
+            await self._back_off("withdrawn" if isinstance(failure, LockWithdrawn) else failure.code)
             return
         if hold is not None:
             try:
                 await self._serve(hold)
             finally:
                 hold.release()
-        elif self._resign is not None:
-            await self._back_off(self._resign)
+
+    async def _idle(self, reason: str) -> None:
+        self._resign = None
+        self._enter(Idle(reason))
+        await self._change()
 
     def _unfit(self) -> str | None:
         """Why this tab may not lead now; ``None`` if it may."""
@@ -236,20 +241,28 @@ class Election:
             f"acquire {self._key}",
             supervised=False,
         )
-        asking.add_done_callback(lambda _: self._wake.set())
         try:
-            while not asking.done():
-                await self._change()
-                if not asking.done() and not self._still_asks():
-                    asking.cancel()
-                    await _settled(asking)
+            await self._follow(asking, self._still_asks)
         except asyncio.CancelledError:
-            asking.cancel()
-            await _settled(asking)
             if not asking.cancelled() and asking.exception() is None:
                 asking.result().release()
             raise
         return None if asking.cancelled() else asking.result()
+
+    async def _follow(self, task: asyncio.Task[T], goes_on: Callable[[], bool]) -> None:
+        """Wait until ``task`` has ended; cancel it as soon as it should not go on, and when we are cancelled."""
+        task.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not task.done():
+                if goes_on():
+                    await self._change()
+                else:
+                    task.cancel()
+                    await _settled(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            await _settled(task)
+            raise
 
     def _still_asks(self) -> bool:
         if self._stop is not None or self._resign is not None:
@@ -263,79 +276,86 @@ class Election:
 
     async def _serve(self, hold: Hold) -> None:
         hold.on_end(lambda _: self._wake.set())
-        self._resign = None
-        try:
-            tenure = await self._begin(hold)
-        except LeadershipLost as lost:
-            await self._back_off(lost.reason)
-            return
-        except TabhelmError as failure:
-            hold.release()
-            await self._back_off(failure.code)
-            return
-        if tenure is None:
-            hold.release()
-            await self._back_off("not-acknowledged")
-            return
-        reason = await self._lead(hold, tenure)
+        begun = await self._begin(hold)
+        reason = begun if isinstance(begun, str) else await self._lead(hold, begun)
+        hold.release()
         if self._stop is None and self._unfit() is None:
             await self._back_off(reason)
 
-    async def _begin(self, hold: Hold) -> Tenure | None:
-        """Everything between the grant and leadership; ``None`` if the tab did not acknowledge it."""
-        try:
-            confirmed = await within(self._services.clock, self.policy.engine_patience, self._candidate.confirm(self))
-        except TimeoutError:
-            confirmed = False
-        if not confirmed:
+    async def _begin(self, hold: Hold) -> Tenure | str:
+        """Begin to lead, or why not: the grant is given back at once when leading is no longer wanted or allowed."""
+        beginning = self._services.tasks.start(self._try_to_begin(hold), f"begin {self._key}", supervised=False)
+        await self._follow(beginning, lambda: self._hindrance(hold) is None)
+        if beginning.cancelled():
+            return self._hindrance(hold) or "withdrawn"
+        return _failure(beginning) or self._hindrance(hold) or beginning.result() or "not-acknowledged"
+
+    async def _try_to_begin(self, hold: Hold) -> Tenure | None:
+        services = self._services
+        confirming = self._candidate.confirm(self)
+        if not await acknowledged(services.clock, self.policy.engine_patience, confirming):
             return None
-        grant = await hold.begin()
-        tenure = Tenure(self._key, hold, grant)
-        if grant is not None:
-            self._services.events.emit(
-                EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority)
-            )
-            if self.policy.fence is not None:
-                stream = tenure.stream(BARRIER_STREAM)
-                await raise_marks(self._services.http, self.policy.fence, tenure, stream, self._services.events)
-        tenure.ensure()
-        return tenure
+        return await begin(hold, self._key, self.policy.fence, services.clock, services.http, services.events)
+
+    def _hindrance(self, hold: Hold) -> str | None:
+        """Why a grant may not become leadership, or ``None``."""
+        return self._stop or self._unfit() or self._resign or (None if hold.held else "lock-lost")
 
     async def _lead(self, hold: Hold, tenure: Tenure) -> str:
         services, me = self._services, self._candidate.identity
-        now = services.clock.monotonic()
-        self._enter(Leading(tenure.epoch, services.clock.wall()))
-        grant = tenure.grant if tenure.epoch is not None else None
-        domain, epoch = (grant.domain, grant.epoch) if grant else ("", 0)
-        services.roster.set_leading(LeaderNote(self._key, me.tab_id, me.connection_id, domain, epoch, 0.0), now)
-        context = LeaderContext(tenure, services.clock)
-        body = services.tasks.start(self._call(context), f"loop {self._key}", supervised=False)
-        body.add_done_callback(lambda _: self._wake.set())
+        began = services.clock.monotonic()
+        body = services.tasks.start(self._call(tenure), f"loop {self._key}", supervised=False)
+        body.add_done_callback(self._body_ended)
         self._body = body
-        limit = self.policy.max_hold
-        timer = services.clock.call_later(limit, lambda: self.step_down("max-hold")) if limit is not None else None
+        tenure.on_revoked(self._wake.set)
+        reason: str | None = None
         try:
-            while (reason := self._over(hold, tenure, body)) is None:
+            self._enter(Leading(tenure.epoch, services.clock.wall()))
+            grant = tenure.grant if tenure.epoch is not None else None
+            domain, epoch = (grant.domain, grant.epoch) if grant else ("", 0)
+            services.roster.set_leading(LeaderNote(self._key, me.tab_id, me.connection_id, domain, epoch, 0.0), began)
+            self._limit_hold()
+            while (reason := self._over(tenure, body)) is None:
                 await self._change()
-        except asyncio.CancelledError:
-            reason = "closed"
-            raise
         finally:
-            if timer is not None:
-                timer.cancel()
-            tenure.revoke(reason or "closed")
-            services.roster.clear_leading(self._key, me.connection_id)
-            self._enter(SteppingDown(reason or "closed", tenure.epoch))
+            reason = reason or "closed"
+            if self._hold_limit is not None:
+                self._hold_limit.cancel()
+            tenure.revoke(reason)
             body.cancel()
+            self._enter(SteppingDown(reason, tenure.epoch))
+            services.roster.clear_leading(self._key, me.connection_id)
         if hold.held and reason not in _GRACELESS:
             await self._await_body(body)
         hold.release()
+        if services.clock.monotonic() - began > self.policy.max_backoff:
+            self._backoff.reset()  # it led well for a while: what ended it is no repeated failure
         return reason
 
-    async def _call(self, context: LeaderContext) -> None:
-        await self._loop(context)
+    async def _call(self, tenure: Tenure) -> None:
+        await self._loop(LeaderContext(tenure, self._services.clock))
 
-    def _over(self, hold: Hold, tenure: Tenure, body: asyncio.Task[None]) -> str | None:
+    def _body_ended(self, body: asyncio.Task[None]) -> None:
+        """Also of a loop that fails while it is stopping: nobody else would hear of it."""
+        self._wake.set()
+        error = None if body.cancelled() else body.exception()
+        if error is not None and not isinstance(error, LeadershipLost):
+            self._services.events.emit(LoopFailed(self._key, f"{type(error).__name__}: {error}"))
+
+    def _limit_hold(self) -> None:
+        """Step down at the end of ``max_hold`` if another tab could lead; else look again after the same time."""
+        limit = self.policy.max_hold
+        self._hold_limit = None if limit is None else self._services.clock.call_later(limit, self._hold_ended)
+
+    def _hold_ended(self) -> None:
+        me = self._candidate.identity.connection_id
+        tabs = self._services.roster.tabs(self._services.clock.monotonic())
+        if any(tab.connection_id != me for tab in rank(self.policy, self._key, tabs)):
+            self.step_down("max-hold")
+        else:
+            self._limit_hold()
+
+    def _over(self, tenure: Tenure, body: asyncio.Task[None]) -> str | None:
         """Why the tenure must end now, or ``None``."""
         if self._stop is not None:
             return self._stop
@@ -346,16 +366,12 @@ class Election:
         return tenure.ended or self._resign
 
     def _outcome(self, body: asyncio.Task[None]) -> str:
-        error = None if body.cancelled() else body.exception()
         if body.cancelled():
             return "loop-cancelled"
+        error = body.exception()
         if error is None:
-            self._backoff.reset()
             return "loop-finished"
-        if isinstance(error, LeadershipLost):
-            return error.reason
-        self._services.events.emit(LoopFailed(self._key, f"{type(error).__name__}: {error}"))
-        return "loop-failed"
+        return error.reason if isinstance(error, LeadershipLost) else "loop-failed"
 
     async def _await_body(self, body: asyncio.Task[None]) -> None:
         deadline = self._services.clock.monotonic() + self.policy.grace
@@ -366,8 +382,8 @@ class Election:
             self._services.events.emit(LoopOverran(self._key, self.policy.grace))
 
     async def _back_off(self, reason: str) -> None:
-        if reason not in ("loop-failed", Unreachable.code, "not-acknowledged"):
-            self._backoff.reset()  # not a failure that repeats: a short pause is enough
+        if reason in NO_FAILURE or reason == self._resign:
+            self._backoff.reset()  # a short pause is enough
         delay = self._backoff.next()
         self._resign = None
         self._enter(BackingOff(reason, delay))
@@ -409,9 +425,25 @@ class Election:
             LeadershipChanged(self._key, info.tab_id, before, after, reason, epoch, info.lifecycle, info.visible)
         )
         for subscriber in list(self._subscribers):
-            subscriber(state)
+            try:
+                subscriber(state)
+            except Exception as error:  # dropped: watching must not break what is watched
+                self._subscribers.remove(subscriber)
+                self._services.events.failed(f"subscriber of election {self._key}", error)
 
 
-async def _settled(task: asyncio.Task[Hold]) -> None:
+def _failure(beginning: asyncio.Task[Tenure | None]) -> str | None:
+    """Why it failed, in one word; ``None`` if it did not. What is no failure that we know is raised."""
+    error = beginning.exception()
+    if error is None:
+        return None
+    if isinstance(error, LeadershipLost):
+        return error.reason
+    if isinstance(error, TabhelmError):
+        return error.code
+    raise error
+
+
+async def _settled(task: asyncio.Task[T]) -> None:
     """Wait for a task that was just cancelled, without raising its outcome."""
     await asyncio.gather(task, return_exceptions=True)

@@ -62,9 +62,18 @@ class Tenure:
         self._watchers.append(watcher)
 
     async def check(self) -> None:
-        """Verify authority and epoch in the store, for code about to do something irreversible."""
+        """Verify authority and epoch in the store, for code about to do something irreversible.
+
+        Raises:
+            LeadershipLost: somebody else leads; this tenure is revoked.
+            DatabaseError: the store could not be asked; nothing is known.
+        """
         self.ensure()
-        await self._hold.check()
+        try:
+            await self._hold.check()
+        except LeadershipLost as lost:
+            self.revoke(lost.reason)
+            raise
         self.ensure()
 
     async def raise_above(self, high_water: HighWater) -> None:
@@ -79,7 +88,6 @@ class Tenure:
         except LeadershipLost as lost:
             self.revoke(lost.reason)
             raise
-        self._streams.clear()
 
     def stream(self, name: str) -> TokenStream:
         """The stream of this name. It must have exactly one issuer: do not share a name between two orders of

@@ -1,0 +1,46 @@
+"""From a grant to leadership: the tab acknowledges, the epoch becomes durable, the receiver sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from tabhelm.authority.base import Hold
+from tabhelm.errors import DatabaseBlocked
+from tabhelm.leadership.barrier import raise_marks
+from tabhelm.leadership.tenure import Tenure
+from tabhelm.observe import EpochIssued, Events
+from tabhelm.ports import Clock, Http
+from tabhelm.tasks import within
+
+EPOCH_LIMIT = 10.0
+"""Seconds that the epoch's transaction may take. A database that hangs must not keep the lock from everybody else."""
+BARRIER_STREAM = "barrier"
+
+
+async def acknowledged(clock: Clock, patience: float, confirming: Coroutine[Any, Any, bool]) -> bool:
+    """Whether the tab says within ``patience`` seconds that it can work."""
+    try:
+        return await within(clock, patience, confirming)
+    except TimeoutError:
+        return False
+
+
+async def begin(hold: Hold, resource: str, fence: str | None, clock: Clock, http: Http, events: Events) -> Tenure:
+    """Issue the epoch of a hold, and show it to the receiver ``fence`` if there is one.
+
+    Raises:
+        LeadershipLost: somebody else leads by now.
+        DatabaseError: the epoch could not be made durable (``DatabaseBlocked``: not within ``EPOCH_LIMIT``).
+        Unreachable: the receiver did not take the barrier.
+    """
+    try:
+        grant = await within(clock, EPOCH_LIMIT, hold.begin())
+    except TimeoutError:
+        raise DatabaseBlocked(f"the epoch of {resource!r} was not durable within {EPOCH_LIMIT:g} s") from None
+    tenure = Tenure(resource, hold, grant)
+    if grant is not None:
+        events.emit(EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority))
+        if fence is not None:
+            await raise_marks(http, fence, tenure, tenure.stream(BARRIER_STREAM), events)
+    return tenure
