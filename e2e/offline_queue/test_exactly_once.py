@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from kit import Site, until
 from tabhelm.testing import ChaosBrowser
+from tabhelm.testing.pytest_plugin import LaunchBrowser
 
 from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing, stats
 
@@ -32,6 +34,29 @@ async def test_acknowledged_means_durable(browser: ChaosBrowser, site: Site) -> 
     later = await queueing(browser, site)
     await drained(later, done=50)
     assert len(await judge(site, acks)) == 50
+
+
+async def test_acknowledged_operations_outlive_the_whole_browser(
+    launch_browser: LaunchBrowser, site: Site, tmp_path: Path
+) -> None:
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    first = await launch_browser(profile=profile)
+    alone = await queueing(first, site)
+    await enqueue(alone, operations("sent", 5))
+    await drained(alone, done=5)
+    await site.hold_one()
+    await enqueue(alone, operations("left", 20))
+    await site.held()
+    acks = await acknowledged(alone)
+    first.process.end()  # SIGKILL, with a batch on its way
+    before = (await site.effects())[-1]
+    second = await launch_browser(profile=profile)
+    later = await queueing(second, site)
+    await drained(later, done=25)
+    last = (await judge(site, acks))[-1]
+    assert last["domain"] == before["domain"] and last["epoch"] > before["epoch"]
+    await site.release()
 
 
 async def test_a_follower_enqueues_and_closes(browser: ChaosBrowser, site: Site) -> None:

@@ -62,21 +62,24 @@ def find_chromium() -> str:
 
 
 class ChromiumProcess:
-    """A running Chromium. ``end()`` kills its whole process group and deletes its profile.
+    """A running Chromium. ``end()`` kills its whole process group and deletes its profile, unless that was given.
 
     Both happen as well when the program that started it ends without ``end()``, be it by SIGKILL.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], profile: Path, log: IO[bytes], executable: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], profile: Path, log: IO[bytes], executable: str, *, keep: bool
+    ) -> None:
         self._process = process
         self.profile = profile
-        """Folder of the profile; deleted by ``end()``."""
+        """Folder of the profile."""
+        self._keep = keep
         self._log = log
         self.executable = executable
         self.ws_url = ""
         """Address of the browser's DevTools WebSocket, known after ``start()``."""
         self._undertaker = subprocess.Popen(
-            ["/bin/sh", "-c", _UNDERTAKER, "undertaker", str(process.pid), str(profile)],
+            ["/bin/sh", "-c", _UNDERTAKER, "undertaker", str(process.pid), "" if keep else str(profile)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -90,15 +93,18 @@ class ChromiumProcess:
         extra_args: Sequence[str] = (),
         *,
         headless: bool = True,
+        profile: Path | None = None,
         timeout: float = 60.0,
     ) -> ChromiumProcess:
-        """Start Chromium and wait until it can be joined.
+        """Start Chromium and wait until it can be joined. A given ``profile`` is a folder to use and to keep.
 
         Raises:
             BrowserGone: it cannot be started, ended at once, or opened no debugging port within ``timeout`` seconds.
         """
         executable = executable or find_chromium()
-        profile = Path(tempfile.mkdtemp(prefix="tabhelm-chromium-"))
+        keep = profile is not None
+        profile = profile or Path(tempfile.mkdtemp(prefix="tabhelm-chromium-"))
+        (profile / "DevToolsActivePort").unlink(missing_ok=True)  # the address of a killed predecessor
         log = open(profile / "stderr.log", "w+b")
         command = [
             executable,
@@ -115,9 +121,10 @@ class ChromiumProcess:
             )
         except OSError as error:
             log.close()
-            shutil.rmtree(profile, ignore_errors=True)
+            if not keep:
+                shutil.rmtree(profile, ignore_errors=True)
             raise BrowserGone(f"cannot start {executable!r}: {error}; set TABHELM_CHROMIUM to a Chromium") from error
-        self = cls(process, profile, log, executable)
+        self = cls(process, profile, log, executable, keep=keep)
         try:
             self.ws_url = await self._read_address(timeout)
         except BaseException:
@@ -169,7 +176,7 @@ class ChromiumProcess:
         return f"its last words: {text[-600:]}" if text else "it said nothing"
 
     def end(self) -> None:
-        """Kill the whole process group, stopped and hung renderers included, and delete the profile. Never fails."""
+        """Kill the whole process group, stopped and hung renderers included; see the class. Never fails."""
         # First the undertaker: it must not find this group's number given to somebody else.
         self._undertaker.kill()
         self._undertaker.communicate()
@@ -177,6 +184,8 @@ class ChromiumProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._log.close()
+        if self._keep:
+            return
         # Children die a moment after the group was signalled and may still be writing into the profile.
         for _ in range(20):
             shutil.rmtree(self.profile, ignore_errors=True)

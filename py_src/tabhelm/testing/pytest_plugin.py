@@ -43,7 +43,7 @@ _FAILED = pytest.StashKey[bool]()
 class LaunchBrowser(Protocol):
     """What the fixture ``launch_browser`` is."""
 
-    def __call__(self, *, extra_args: Sequence[str] = ()) -> Awaitable[ChaosBrowser]: ...
+    def __call__(self, *, extra_args: Sequence[str] = (), profile: Path | None = None) -> Awaitable[ChaosBrowser]: ...
 
 
 @pytest.fixture(scope="session")
@@ -66,12 +66,14 @@ async def launch_browser(
     playwright_driver: Playwright,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[LaunchBrowser]:
-    """Starts as many browsers as the test asks for, each with a fresh profile; all end with the test."""
+    """Starts as many browsers as the test asks for, with a fresh profile each unless one is given; all end with the test."""
     browsers: list[ChaosBrowser] = []
     async with AsyncExitStack() as stack:
 
-        async def launch(*, extra_args: Sequence[str] = ()) -> ChaosBrowser:
-            opening = ChaosBrowser.launch(chromium_path, extra_args=extra_args, playwright=playwright_driver)
+        async def launch(*, extra_args: Sequence[str] = (), profile: Path | None = None) -> ChaosBrowser:
+            opening = ChaosBrowser.launch(
+                chromium_path, extra_args=extra_args, profile=profile, playwright=playwright_driver
+            )
             browsers.append(await stack.enter_async_context(opening))
             return browsers[-1]
 
