@@ -66,16 +66,21 @@ class Member:
 
 
 def join(
-    world: World, name: str, *, confirm: Callable[[Election], Awaitable[bool]] | None = None, **facts: Any
+    world: World,
+    name: str,
+    *,
+    confirm: Callable[[Election], Awaitable[bool]] | None = None,
+    protocol: int = 1,
+    **facts: Any,
 ) -> Member:
     """Let a tab with an engine of its own join."""
     agent = world.agent(name)
     ports = world.ports(agent)
     # An engine holds this lock before anybody hears of it.
-    agent.start(ports.locks.acquire(engine_lock(APP, 1, f"e-{name}")))
+    agent.start(ports.locks.acquire(engine_lock(APP, protocol, f"e-{name}")))
 
     def make() -> tuple[Services, Tab]:
-        services = Services(ports, APP, 1, f"e-{name}")
+        services = Services(ports, APP, protocol, f"e-{name}")
         ports.locks.admit(f"c-{name}")
         identity = Identity(f"t-{name}", f"c-{name}", 1)
         tab = Tab(services, identity, TabFacts(**facts), PageState("active"), confirm)

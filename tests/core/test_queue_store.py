@@ -11,7 +11,8 @@ import pytest
 from tabhelm.errors import IdentifierReused, InvalidPayload, LeadershipLost
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
 from tabhelm.fencing.schema import SCHEMA
-from tabhelm.queue.records import NewOperation, Outcome, draw_operation_id
+from tabhelm.json_text import loads as read_json
+from tabhelm.queue.records import MAX_PAYLOAD_DEPTH, NewOperation, Outcome, draw_operation_id
 from tabhelm.queue.store import RETENTION, QueueStore
 from tabhelm.simulated import SimulatedAgent, World
 
@@ -117,6 +118,39 @@ async def test_a_stale_leader_can_neither_claim_nor_settle_and_the_next_recovers
 
 
 @simulated
+async def test_everything_in_flight_is_recovered_and_unknown_since_its_claim(world: World, bench: Bench) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(1)])
+    began = bench.clock.wall()
+    (claimed,) = (await store.claim(grant, 1))[0]
+    await world.sleep(500.0)
+    assert await store.recover(grant) == 1  # its own epoch's: left behind by a loop that ended
+    (again,) = (await store.claim(grant, 1))[0]
+    assert began <= claimed.claimed_at == again.unknown_since < began + 100.0
+    await world.sleep(500.0)
+    await store.settle(grant, [again], {"op-1": Outcome("op-1", "unknown")}, {})
+    (again,) = (await store.claim(grant, 1))[0]
+    assert again.unknown_since == claimed.claimed_at  # the first attempt counts
+
+
+@simulated
+async def test_the_least_retention_ever_heard_counts(world: World, bench: Bench) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(1)])
+    claimed, _, _ = await store.claim(grant, 1)
+    await store.settle(grant, claimed, {"op-1": Outcome("op-1", "unknown")}, {})
+    for seconds in (1000.0, 2 * RETENTION):
+        await store.note_retention(seconds)
+    bench.agent.clock.wall_offset += 850.0
+    claimed, dead, _ = await store.claim(grant, 1)
+    assert len(claimed) == 1 and not dead
+    await store.settle(grant, claimed, {}, {})
+    bench.agent.clock.wall_offset += 100.0  # some of it is left for the request's way
+    claimed, dead, _ = await store.claim(grant, 1)
+    assert [each.reason for each in dead] == ["outcome-unknown"] and not claimed
+
+
+@simulated
 async def test_dead_letters_are_listed_retried_in_their_old_place_and_removed(world: World, bench: Bench) -> None:
     store, grant = bench.store, await bench.grant()
     await store.enqueue([op(n) for n in range(3)])
@@ -196,6 +230,17 @@ def test_more_than_a_page_of_blocked_operations_does_not_hide_those_behind() -> 
             assert [each.op_id for each in claimed] == ["op-free"] and due is not None
 
         world.run(bench.agent.start(main()))
+
+
+def test_a_payload_that_no_receiver_would_read_is_refused() -> None:
+    def nested(levels: int) -> str:
+        return "[" * levels + "]" * levels
+
+    assert read_json('{"operations":[{"payload":' + nested(MAX_PAYLOAD_DEPTH) + "}]}")
+    NewOperation("op-1", nested(MAX_PAYLOAD_DEPTH))
+    NewOperation("op-1", "[" + "[]," * 1000 + '"' + "[" * 1000 + '"]')  # wide is not deep, and a text is no bracket
+    with pytest.raises(InvalidPayload, match="op-1.*deeper than 490"):
+        NewOperation("op-1", nested(MAX_PAYLOAD_DEPTH + 1))
 
 
 @pytest.mark.parametrize(
