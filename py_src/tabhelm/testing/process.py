@@ -176,7 +176,9 @@ class ChromiumProcess:
         return f"its last words: {text[-600:]}" if text else "it said nothing"
 
     def end(self) -> None:
-        """Kill the whole process group, stopped and hung renderers included; see the class. Never fails."""
+        """Kill the whole process group, stopped and hung renderers included; see the class. Never fails, and does nothing twice."""
+        if self._log.closed:
+            return
         # First the undertaker: it must not find this group's number given to somebody else.
         self._undertaker.kill()
         self._undertaker.communicate()

@@ -66,7 +66,7 @@ async def launch_browser(
     playwright_driver: Playwright,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[LaunchBrowser]:
-    """Starts as many browsers as the test asks for, with a fresh profile each unless one is given; all end with the test."""
+    """Starts as many browsers as the test asks for, with fresh profiles unless one is given; all end with the test."""
     browsers: list[ChaosBrowser] = []
     async with AsyncExitStack() as stack:
 
