@@ -176,7 +176,7 @@ class ChromiumProcess:
         return f"its last words: {text[-600:]}" if text else "it said nothing"
 
     def end(self) -> None:
-        """Kill the whole process group, stopped and hung renderers included; see the class. Never fails, and does nothing twice."""
+        """Kill the whole process group, stopped and hung renderers included; see the class. Never fails, also twice."""
         if self._log.closed:
             return
         # First the undertaker: it must not find this group's number given to somebody else.
