@@ -1,0 +1,45 @@
+"""Two users of one browser: nobody's work travels with somebody else's cookies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kit import Site
+from tabhelm.testing import ChaosBrowser, ChaosTab
+
+from .lane import acknowledged, drained, enqueue, judge, open_queue, operations, queueing, stats
+
+FIRST = "offline-queue:mutations:user:1"
+_SIGN_IN = "(session) => tab.update({ session })"
+_MISMATCH = """async (key) => {
+  const { elections } = (await tab.diagnose()).engine;
+  const [, status] = Object.entries(elections).find(([name]) => name.endsWith(key)) ?? [];
+  return status?.state === "idle" && status.reason === "session-mismatch";
+}"""
+
+
+async def barred(tab: ChaosTab) -> None:
+    await tab.until(_MISMATCH, arg=FIRST, what="the first user's flusher to be barred")
+
+
+async def test_what_one_user_enqueued_waits_while_another_is_signed_in(browser: ChaosBrowser, site: Site) -> None:
+    tab = await queueing(browser, site, join_options={"session": "user:1"}, scope="user:1")
+    await tab.offline(True)
+    await enqueue(tab, operations("first", 5))
+    acks: list[dict[str, Any]] = await acknowledged(tab)
+    await tab.evaluate(_SIGN_IN, "user:2")
+    await tab.offline(False)
+    await barred(tab)
+    first = await stats(tab)
+
+    await open_queue(tab, scope="user:2")
+    await enqueue(tab, operations("second", 5))
+    await drained(tab, done=5)
+    acks += await acknowledged(tab)
+    assert first["queued"] == 5
+    assert {effect["payload"]["from"] for effect in await site.effects()} == {"second"}
+
+    await tab.evaluate(_SIGN_IN, "user:1")
+    await open_queue(tab, scope="user:1")
+    await drained(tab, done=5)
+    assert len(await judge(site, acks)) == 10
