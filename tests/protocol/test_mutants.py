@@ -19,7 +19,7 @@ from tabhelm.fencing import FencingToken
 from tabhelm.fencing.epochs import EpochIssuer, Grant, read_record
 from tabhelm.fencing.guard import Marks, StrictGuard
 from tabhelm.fencing.schema import FENCING
-from tabhelm.leadership import election
+from tabhelm.leadership import beginning
 from tabhelm.ports import Transaction
 from tabhelm.queue import store
 from tabhelm.simulated import NextAnswer, PageContext, RememberingGuard
@@ -231,5 +231,5 @@ def test_a_leader_without_a_barrier_is_found(monkeypatch: pytest.MonkeyPatch) ->
     async def no_barrier(*_: Any) -> None:
         return None
 
-    monkeypatch.setattr(election, "raise_marks", no_barrier)
+    monkeypatch.setattr(beginning, "raise_marks", no_barrier)
     assert found(late_writes, "leaked")
