@@ -5,11 +5,24 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from playwright.async_api import ConsoleMessage
+
 from kit import Site, until
 from tabhelm.testing import ChaosBrowser
 from tabhelm.testing.pytest_plugin import LaunchBrowser
 
 from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing, stats
+
+_STORM = """() => {
+  const noise = () => crypto.getRandomValues(new Uint32Array(200)).join(" ");
+  (async () => {
+    for (let each = 0; ; each++) {
+      const ids = Array.from({ length: 100 }, (_, n) => `storm-${each}-${n}`);
+      await q.enqueueAll(ids.map((id) => ({ payload: noise(), partition: "p", id })));
+      console.log(`acknowledged ${each}`);
+    }
+  })();
+}"""
 
 
 async def test_400_operations_from_two_tabs_at_once(browser: ChaosBrowser, site: Site) -> None:
@@ -45,17 +58,25 @@ async def test_acknowledged_operations_outlive_the_whole_browser(
     alone = await queueing(first, site)
     await enqueue(alone, operations("sent", 5))
     await drained(alone, done=5)
-    await site.hold_one()
-    await enqueue(alone, operations("left", 20))
-    await site.held()
-    acks = await acknowledged(alone)
-    first.process.end()  # SIGKILL, with a batch on its way
     before = (await site.effects())[-1]
+    await site.hold_one()
+    # Killed the moment that the news of an acknowledgement gets out, with a batch on its way.
+    killed = asyncio.Event()
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.text == "acknowledged 4":
+            first.process.end()
+            killed.set()
+
+    alone.page.on("console", on_console)
+    await alone.evaluate(_STORM)
+    await asyncio.wait_for(killed.wait(), 30)
+    acks = [f"storm-{each}-{n}" for each in range(5) for n in range(100)]
     second = await launch_browser(profile=profile)
     later = await queueing(second, site)
-    await drained(later, done=25)
-    last = (await judge(site, acks))[-1]
-    assert last["domain"] == before["domain"] and last["epoch"] > before["epoch"]
+    await drained(later)
+    effects = await judge(site, [{"op_id": op_id, "partition": "p", "tab": 1} for op_id in acks])
+    assert effects[-1]["domain"] == before["domain"] and effects[-1]["epoch"] > before["epoch"]
     await site.release()
 
 
