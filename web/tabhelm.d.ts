@@ -276,9 +276,9 @@ export interface QueueStats {
 }
 
 export interface EnqueueOptions {
-  /** Operations of one partition are applied in order. Default `default`. */
+  /** Operations of one partition are applied in order. 1 to 200 printable ASCII characters. Default `default`. */
   partition?: string;
-  /** The operation's id, by which it is applied once. Default: a new UUIDv7. */
+  /** The operation's id, by which it is applied once. 1 to 200 printable ASCII characters. Default: a new UUIDv7. */
   id?: string;
 }
 
