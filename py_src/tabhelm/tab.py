@@ -276,11 +276,12 @@ class Tab:
         """Stop all elections and disappear from the roster. ``gone``: the page is no more, nothing is waited for."""
         if self._left is not None:
             return
-        if gone:
-            self.state = replace(self.state, lifecycle="closing")
-            self._announce()
         self._left = reason
         elections = list(self._elections.values())
+        if gone:
+            self.state = replace(self.state, lifecycle="closing")
+            # At once, and not as "closing" first: an engine may be suspended with its last page in some milliseconds.
+            self.services.roster.remove_own(self.identity.connection_id)
         for election in elections:
             election.stop(reason)
         for election in elections:

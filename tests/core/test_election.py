@@ -318,3 +318,26 @@ def test_a_tab_that_is_barred_leads_only_when_it_is_no_longer() -> None:
 def tabs(member: Member) -> list[str]:
     """The ids of the tabs that a member knows of."""
     return [tab.tab_id for tab in member.services.roster.tabs(member.agent.clock.monotonic())]
+
+
+def test_a_leader_that_is_gone_is_out_of_the_rosters_though_its_engine_is_suspended_with_it() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            a, b = join(world, "a"), join(world, "b")
+
+            async def slow_to_end(context: LeaderContext) -> None:
+                try:
+                    await context.sleep(3600.0)
+                finally:
+                    await asyncio.sleep(1.0)
+
+            a.lead(loop=slow_to_end)
+            await one_leader(world, [a])
+            await world.until(lambda: len(b.services.roster.tabs(b.ports.clock.monotonic())) == 2)
+            a.agent.start(a.tab.leave("bfcache", gone=True))
+            await world.sleep(0.005)
+            a.agent.freeze()
+            await world.until(lambda: len(b.services.roster.tabs(b.ports.clock.monotonic())) == 1, within=5.0)
+
+        world.run(main())
