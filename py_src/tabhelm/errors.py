@@ -21,6 +21,7 @@ TabhelmError
 │   └── ForeignAwait       (RuntimeError) a transaction body awaited something that is not its transaction's
 ├── Unreachable                           an HTTP request got no answer: its outcome is unknown
 ├── IdentifierReused       (ValueError)   an operation id came again with another payload
+├── AlreadyStanding        (ValueError)   this tab stands for the resource already
 ├── EngineLost                            the engine that answered us is gone; the caller may try again
 ├── NotJoined              (RuntimeError) the tab left, or has not joined yet
 └── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
@@ -167,6 +168,12 @@ class IdentifierReused(TabhelmError, ValueError):
     """An operation id was given again with another payload; the first operation stands, this one was refused."""
 
     code = "identifier-reused"
+
+
+class AlreadyStanding(TabhelmError, ValueError):
+    """One tab is one candidate for a resource: share its election, or stop it first. The message names the resource."""
+
+    code = "already-standing"
 
 
 class EngineLost(TabhelmError):

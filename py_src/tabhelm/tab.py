@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tabhelm.authority import WebLocksAuthority
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import InvalidName, NotJoined
+from tabhelm.errors import AlreadyStanding, InvalidName, NotJoined
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.leadership import Election, LeaderContext, LeaderLoop, State, Stopped
@@ -161,7 +161,7 @@ class Tab:
         Raises:
             InvalidName: a name is not allowed, or reserved (``offline-queue``: a queue's leader is ``queue``'s).
             NotJoined: the tab has left.
-            ValueError: this tab already stands for the resource.
+            AlreadyStanding: this tab stands for the resource already.
         """
         if resource == QUEUE_RESOURCE:
             raise InvalidName(
@@ -223,7 +223,7 @@ class Tab:
         self._require_joined()
         key = resource.token_resource
         if key in self._elections:
-            raise ValueError(f"this tab already stands for {key!r}: stop that election first")
+            raise AlreadyStanding(f"this tab already stands for {key!r}: stop that election first")
         election = Election(resource, loop, policy, self, self.services.elections, barred)
         self._elections[key] = election
 

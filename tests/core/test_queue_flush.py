@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit import Member, join
-from tabhelm.errors import InvalidName, WrongResource
+from tabhelm.errors import AlreadyStanding, InvalidName, WrongResource
 from tabhelm.leadership import Idle, LeaderContext, Leading
 from tabhelm.observe import QueuePaused
 from tabhelm.ports import HttpAnswer
@@ -193,6 +193,8 @@ async def test_a_queue_is_flushed_under_its_own_leadership_only(world: World) ->
     assert "app:offline-queue:m" in refused[0] and "app:other" in refused[0]
     with pytest.raises(InvalidName, match="reserved for queues"):
         a.lead("offline-queue")
+    with pytest.raises(AlreadyStanding, match="app:other"):
+        a.lead("other")
     with pytest.raises(ValueError, match="not by both"):
         opened(a, loop=loop)
 
