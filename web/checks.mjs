@@ -72,6 +72,12 @@ export function checkText(what, value, wanted = `a text of 1 to ${MAX_NAME} char
   return value;
 }
 
+/** An id or a partition. @param {string} what @param {unknown} value */
+export function checkLabel(what, value) {
+  if (typeof value !== "string" || !/^[\x20-\x7e]{1,200}$/.test(value)) throw bad(what, value, "1 to 200 printable ASCII characters are expected");
+  return value;
+}
+
 /** @param {string} what @param {unknown} value @returns {string[]} */
 export function checkTexts(what, value) {
   if (!Array.isArray(value)) throw bad(what, value, "an array of texts is expected");
@@ -83,8 +89,9 @@ export function checkTexts(what, value) {
  * @returns {number}
  */
 export function checkNumber(what, value, least, unit = "milliseconds") {
-  if (typeof value !== "number" || !Number.isFinite(value) || value < least) {
-    throw bad(what, value, `a number of ${unit}, at least ${least}, is expected`);
+  // A browser's timers count in 32 bits: what is longer would fire at once.
+  if (typeof value !== "number" || !(value >= least && value < 2 ** 31)) {
+    throw bad(what, value, `a number of ${unit}, at least ${least} and below 2^31 (24 days), is expected`);
   }
   return value;
 }
@@ -179,7 +186,20 @@ export function payloadText(what, payload) {
 
 /** @param {unknown} error */
 export function message(error) {
-  return error instanceof Error ? error.message : shown(error);
+  try {
+    return error instanceof Error ? String(error.message) : shown(error);
+  } catch {
+    return "an error that cannot be shown";
+  }
+}
+
+/** @param {unknown} error */
+export function nameOf(error) {
+  try {
+    return error instanceof Error ? String(error.name) : "Error";
+  } catch {
+    return "Error"; // whatever a loop rejects with, the engine must learn that it ended
+  }
 }
 
 /** @param {Uint8Array} bytes */

@@ -1,5 +1,5 @@
 /** One page's candidacy for one resource, and the loop that runs while it leads. */
-import { Emitter, LeadershipLost, TabhelmError, bad, checkNumber, message } from "./checks.mjs";
+import { Emitter, LeadershipLost, TabhelmError, bad, checkNumber, message, nameOf } from "./checks.mjs";
 import { deferred } from "./session.mjs";
 
 /** @typedef {import("./session.mjs").Session} Session */
@@ -183,6 +183,7 @@ export class Election extends Emitter {
 
   /** The engine may have given up on this page; a grant that is only offered may still be good. */
   doubt() {
+    if (this.#status.state === "leading") this.#show({ state: "stepping-down", reason: "doubt" });
     this.#run?.lost.abort(new LeadershipLost(this.key, "doubt"));
   }
 
@@ -304,7 +305,7 @@ export class Election extends Emitter {
 
   /** @param {unknown} grant @param {unknown} error */
   #ended(grant, error) {
-    const told = error === null ? null : { name: error instanceof Error ? error.name : "Error", message: message(error) };
+    const told = error === null ? null : { name: nameOf(error), message: message(error) };
     this.#session.post({ type: "ended", election: this.#id, grant, error: told });
   }
 

@@ -13,6 +13,8 @@ const LEAST_STALL_MS = 100;
 const BOOT_LIMIT_MS = 120_000;
 /** When so many pings are unanswered, only one in so many is still sent: a page that hangs for hours gets no pile of them. */
 const PINGS_AHEAD = 8;
+/** So long after a page left for another engine, one that nobody uses ends itself. */
+const ABANDONED_MS = 10_000;
 /** Messages that only this file makes: a page may not say them. */
 const OURS = new Set(["gone", "stalled", "answering"]);
 
@@ -191,7 +193,7 @@ export class Engine {
       return;
     }
     const lifelines = `${this.app}:v${this.protocol}:lifeline:`;
-    const fits = isTime(at) && isTime(stallAfterMs) && stallAfterMs >= LEAST_STALL_MS && isText(lifeline);
+    const fits = isTime(at) && isTime(stallAfterMs) && stallAfterMs >= LEAST_STALL_MS && stallAfterMs < 2 ** 31 && isText(lifeline);
     if (!fits || !lifeline.startsWith(lifelines) || !Array.isArray(wheels) || !wheels.every(isText)) {
       this.ignored += 1;
       this.#post(link, { type: "refused", error: problem("malformed", "hello: a field is missing or of a wrong type") });
@@ -315,6 +317,12 @@ export class Engine {
     this.#forget(session);
     session.link.port.close();
     if (session.known) this.#hand(session.id, JSON.stringify({ type: "gone", reason }));
+    // Pages that found us silent are with another engine now, but keep this worker alive: nobody would ever end it.
+    if (reason === "engine-abandoned") setTimeout(() => this.#endIfAlone(), ABANDONED_MS);
+  }
+
+  #endIfAlone() {
+    if (this.#sessions.size === 0) this.fail("deposed", "every page has left this engine for another");
   }
 
   /** Let go of all that belongs to a session, and of itself. */

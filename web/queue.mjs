@@ -1,5 +1,5 @@
 /** An offline queue, as its page sees it: what is enqueued is durable; a leader elsewhere, or here, sends it. */
-import { Emitter, bad, checkKeys, checkText, checkTexts, payloadText, uuid7 } from "./checks.mjs";
+import { Emitter, bad, checkKeys, checkLabel, checkTexts, payloadText, uuid7 } from "./checks.mjs";
 
 /** @typedef {import("./session.mjs").Session} Session */
 
@@ -76,7 +76,8 @@ export class Queue extends Emitter {
 
   /** @param {object} options */
   sameOptions(options) {
-    return JSON.stringify(options) === JSON.stringify(this.#options);
+    const sorted = (/** @type {object} */ each) => JSON.stringify(Object.entries(each).sort());
+    return sorted(options) === sorted(this.#options);
   }
 
   // -------------------------------------------------------------------------------------------------------------------
@@ -99,9 +100,9 @@ export class Queue extends Emitter {
 /** @param {Record<string, unknown>} item @param {string} where */
 function operation({ payload, partition, id }, where) {
   return {
-    id: id === undefined ? uuid7() : checkText(`${where}id`, id),
+    id: id === undefined ? uuid7() : checkLabel(`${where}id`, id),
     payload: payloadText(`${where}payload`, payload),
     fresh: id === undefined,
-    partition: partition === undefined ? DEFAULT_PARTITION : checkText(`${where}partition`, partition),
+    partition: partition === undefined ? DEFAULT_PARTITION : checkLabel(`${where}partition`, partition),
   };
 }

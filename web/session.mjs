@@ -29,6 +29,9 @@ const FINAL = /^(wrong-|malformed|invalid-)/; // refusals that another attempt c
  * @property {boolean} testHooks
  */
 
+/** Ids that sessions of this very page have held. */
+const OURS = new Set();
+
 /** @typedef {{id: string, incarnation: number, buildId: string, from: string, bootMs: number, fallbackReason?: string}} Engine */
 
 /**
@@ -427,6 +430,9 @@ export class Session {
   joined(link, engine) {
     this.engine = engine;
     this.#upMs = 0;
+    // What changed since `hello` was said: nothing may be sent in the name of a user who has gone meanwhile.
+    const { userSession, capabilities } = this.settings;
+    link.post({ type: "update", userSession, capabilities });
     link.post({ type: "state", ...this.state() });
     this.handlers.up(engine);
     this.resend();
@@ -539,7 +545,9 @@ export class Session {
       this.#holdsTab = true;
     }
     this.generation = 1 + Math.max(this.generation, stored?.id === this.id ? stored.generation : 0);
-    writeIdentity(key, { id: this.id, generation: this.generation });
+    // A second join of one page takes an id of its own, but the tab keeps the first one's over reloads.
+    if (!stored || stored.id === this.id || !OURS.has(stored.id)) writeIdentity(key, { id: this.id, generation: this.generation });
+    OURS.add(this.id);
     return true;
   }
 

@@ -255,7 +255,10 @@ export interface ElectionEvents {
 export interface QueueOptions {
   /** Where operations are sent, as `POST`. */
   endpoint?: string | URL;
-  /** Whose operations these are; they are sent only under the same session. */
+  /**
+   * Whose operations these are. A tab that named another `session` does not send them; one that named none sends those of
+   * every scope it opens: name the session where several users share a browser.
+   */
   scope?: string;
   /** False: this tab only enqueues. */
   flush?: boolean;

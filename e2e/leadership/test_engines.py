@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from e2e.kit import RECEIVER, Site, join, leader, leaders, now, until, write
+from e2e.kit import RECEIVER, STALL_MS, Site, join, leader, leaders, now, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab, SharedWorkerHandle
 
@@ -162,3 +162,29 @@ async def test_leader_and_next_in_line_die_with_their_engine(browser: ChaosBrows
     assert await write(last, "one") == 200
     gone = "() => tab.presence().tabs.length === 1 || null"
     await last.until(gone, 5.0, "the dead to leave the roster")
+
+
+async def test_an_engine_that_every_page_left_ends_itself(browser: ChaosBrowser, site: Site) -> None:
+    (tab,) = await site.standing(browser, 1)
+    (worker,) = await browser.shared_workers()
+    await worker.hang(2.5 * STALL_MS / 1000)
+    await tab.until("() => tab.engine?.incarnation === 2", what="the page to be with another engine", timeout=30)
+
+    async def alone() -> bool:
+        return len(await browser.shared_workers()) == 1
+
+    await until(alone, "the abandoned engine to end", 30)
+    await leader([tab], timeout=30)
+
+
+async def test_a_loop_that_rejects_with_something_that_cannot_be_shown_leads_no_more(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    first, second = [await site.joined(browser) for _ in range(2)]
+    await first.evaluate("""() => {
+      const nasty = new Proxy(new Error("x"), { get() { throw new Error("no"); } });
+      window.odd = tab.lead("job", async () => { throw nasty; });
+    }""")
+    await first.until("() => odd.status.state === 'backing-off' || odd.status.state === 'waiting'", what="it to end")
+    await site.stand(second)
+    await leader([second])

@@ -43,3 +43,19 @@ async def test_what_one_user_enqueued_waits_while_another_is_signed_in(browser: 
     await open_queue(tab, scope="user:1")
     await drained(tab, done=5)
     assert len(await judge(site, acks)) == 10
+
+
+async def test_signing_in_another_user_while_the_engine_is_away_is_not_lost(browser: ChaosBrowser, site: Site) -> None:
+    # The engine dies; while the next one boots, the page signs the first user out and another one in, and says so.
+    await site.joined(browser)
+    tab = await queueing(browser, site, join_options={"session": "user:1"}, scope="user:1")
+    await site.faults(status=503)
+    await enqueue(tab, operations("first", 1))
+    await tab.evaluate("""() => tab.addEventListener("host", ({ detail }) => {
+      if (detail.state === "connecting") setTimeout(() => tab.update({ session: "user:2" }), 100);
+    })""")
+    await (await browser.shared_workers())[0].kill_process()
+    await tab.until("() => hosts.some(({ state }) => state === 'connected')", what="the tab to be connected again")
+    await site.faults()
+    await barred(tab)
+    assert await site.effects() == []

@@ -157,4 +157,5 @@ def _described(response: Response, path: Path) -> Response:
 
 
 def _fresh(value: object) -> Response:
-    return JSONResponse(value, headers={"cache-control": "no-store"})
+    # ASCII: a text with half a surrogate pair has no UTF-8 form, and must not hide all the others.
+    return Response(json.dumps(value), media_type="application/json", headers={"cache-control": "no-store"})

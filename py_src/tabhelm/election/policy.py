@@ -77,6 +77,9 @@ class LeadershipPolicy:
         unknown = [key for key in value if key not in _WIRE]
         if unknown:
             raise InvalidPolicy(f"policy key {unknown[0]!r} is unknown: known are {', '.join(sorted(_WIRE))}")
+        value = dict(value)
+        if "enginePatienceMs" not in value and isinstance(value.get("stallAfterMs"), (int, float)):
+            value["enginePatienceMs"] = min(2000, value["stallAfterMs"])  # a patience that nobody named is no conflict
         known = {_WIRE[key][0]: _WIRE[key][1](key, item) for key, item in value.items() if item is not None}
         return cls(**known)
 
