@@ -177,6 +177,9 @@ class Boot {
     try {
       const response = await fetch(url, { signal: this.#patience.signal });
       if (!response.ok) throw new BootError("download", `${url} answered with status ${response.status}`);
+      const type = response.headers.get("content-type") ?? "none";
+      if (name.endsWith(".wasm") && !type.startsWith("application/wasm"))
+        throw new BootError("content", `${url} is served as ${type}: let the server send Content-Type application/wasm for .wasm`);
       for (const reader = response.body?.getReader(); reader; ) {
         const { done, value } = await reader.read();
         if (done) break;
@@ -187,7 +190,7 @@ class Boot {
     } catch (error) {
       throw error instanceof BootError ? error : new BootError("download", `${url} could not be fetched: ${text(error)}`, error);
     }
-    if (length !== size) throw new BootError("content", `${url} has ${length} bytes, but ${size} were built`);
+    if (length !== size) throw new BootError("content", `${url} has ${length} bytes, but ${size} were built${name.endsWith(".gz") ? " (a .gz file must be served without Content-Encoding)" : ""}`);
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-384", bytes));
     if (`sha384-${btoa(String.fromCharCode(...digest))}` !== integrity)
       throw new BootError("content", `${url} is not the file that was built: its SHA-384 is another`);

@@ -27,7 +27,7 @@ TAB = TabInfo("t-1", "c-1", 1, "e", "active", True, True, "1", frozenset({"a"}),
         ({"requires": "offline"}, "requires"),
         ({"requires": [""]}, "requires"),
         ({"fence": ""}, "fence"),
-        ({"stallAfterMs": 1000}, "engine_patience"),
+        ({"stallAfterMs": 1000, "enginePatienceMs": 2000}, "engine_patience"),
         ([], "an object is expected"),
     ],
 )

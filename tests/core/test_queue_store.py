@@ -13,7 +13,7 @@ from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.json_text import loads as read_json
 from tabhelm.queue.records import MAX_PAYLOAD_DEPTH, NewOperation, Outcome, draw_operation_id
-from tabhelm.queue.store import RETENTION, QueueStore
+from tabhelm.queue.store import CLAIM_SIZE, RETENTION, QueueStore
 from tabhelm.simulated import SimulatedAgent, World
 
 R = "app:offline-queue:q"
@@ -241,6 +241,18 @@ def test_a_payload_that_no_receiver_would_read_is_refused() -> None:
     NewOperation("op-1", "[" + "[]," * 1000 + '"' + "[" * 1000 + '"]')  # wide is not deep, and a text is no bracket
     with pytest.raises(InvalidPayload, match="op-1.*deeper than 490"):
         NewOperation("op-1", nested(MAX_PAYLOAD_DEPTH + 1))
+
+
+@simulated
+async def test_large_payloads_are_claimed_a_few_at_a_time(world: World, bench: Bench) -> None:
+    store, grant = bench.store, await bench.grant()
+    large = '"' + "x" * (CLAIM_SIZE * 2 // 5) + '"'
+    await store.enqueue([op(n, f"p{n}", large) for n in range(5)] + [op("huge", "p9", large * 4), op("small", "p9")])
+    seen: list[list[str]] = []
+    while claimed := (await store.claim(grant, 100))[0]:
+        seen.append([each.op_id for each in claimed])
+        await store.settle(grant, claimed, {each.op_id: Outcome(each.op_id, "committed") for each in claimed}, {})
+    assert seen == [["op-0", "op-1"], ["op-2", "op-3"], ["op-4"], ["op-huge"], ["op-small"]]
 
 
 @pytest.mark.parametrize(

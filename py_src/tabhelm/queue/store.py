@@ -21,7 +21,11 @@ receiver advertises that it remembers operation ids for a shorter time (``Tabhel
 _MARGIN = 0.1
 """This part of the retention is not used up: requests take time, and two clocks run at two speeds."""
 _TRIM = 50
-_PAGE = 200
+_FIRST_PAGE = 8
+_LAST_PAGE = 256
+"""Records read at a time: more and more while they are small, few where payloads are large."""
+CLAIM_SIZE = 1_000_000
+"""Characters of payload after which a claim is full: a request that takes long must not make its engine look dead."""
 
 
 class QueueStore:
@@ -114,7 +118,7 @@ class QueueStore:
         return float(record["value"]) if record else RETENTION
 
     async def claim(self, grant: Grant, limit: int) -> tuple[list[Operation], list[Operation], float | None]:
-        """Claim up to ``limit`` operations that may be sent now.
+        """Claim up to ``limit`` operations that may be sent now, or ``CLAIM_SIZE`` characters, but at least one.
 
         Returns the claimed ones in order, those found too old to be ever sent again (now dead), and the seconds until
         the next waiting one is due (``None`` if none waits).
@@ -131,23 +135,31 @@ class QueueStore:
             claimed: list[Operation] = []
             dead: list[Operation] = []
             due: float | None = None
-            after = 0
-            while len(claimed) < limit:
-                page = await self._page(tx, "queued", after)
+            after, size, room, full = 0, _FIRST_PAGE, CLAIM_SIZE, False
+            while not full:
+                page = await self._page(tx, "queued", after, size)
                 for operation in page:
                     wait = operation.not_before - now
-                    if operation.partition in blocked or len(claimed) == limit:
+                    if operation.partition in blocked:
                         continue
                     if operation.unknown_since and operation.unknown_since < oldest:
                         dead.append(operation.changed(state="dead", reason="outcome-unknown"))
                     elif wait > 0 and now >= operation.delayed_at:
                         blocked.add(operation.partition)
                         due = wait if due is None else min(due, wait)
+                    elif claimed and len(operation.payload) > room:
+                        full = True
                     else:
                         claimed.append(operation.changed(state="in-flight", epoch=grant.epoch, claimed_at=now))
-                if len(page) < _PAGE:
+                        room -= len(operation.payload)
+                        full = len(claimed) == limit
+                    if full:
+                        break
+                if len(page) < size:
                     break
                 after = page[-1].ordinal
+                if sum(len(operation.payload) for operation in page) < CLAIM_SIZE // 4:
+                    size = min(2 * size, _LAST_PAGE)
             if claimed or dead:
                 await tx.put_all(OPERATIONS, [operation.to_record() for operation in [*claimed, *dead]])
             return claimed, dead, due
@@ -250,9 +262,9 @@ class QueueStore:
         records = await tx.get_all(OPERATIONS, KeyRange.prefix(self.resource, state), index=LINE)
         return [Operation.from_record(record) for record in records]
 
-    async def _page(self, tx: Transaction, state: OperationState, after: int) -> list[Operation]:
+    async def _page(self, tx: Transaction, state: OperationState, after: int, size: int) -> list[Operation]:
         keys = KeyRange([self.resource, state, after], [self.resource, state, []], lower_open=True)
-        return [Operation.from_record(record) for record in await tx.get_all(OPERATIONS, keys, index=LINE, count=_PAGE)]
+        return [Operation.from_record(record) for record in await tx.get_all(OPERATIONS, keys, index=LINE, count=size)]
 
 
 def _after(operation: Operation, outcome: Outcome | None, now: float, delay: float) -> Operation:
