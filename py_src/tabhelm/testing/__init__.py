@@ -10,7 +10,7 @@
         await b.crash()
         await a.thaw()
 
-:mod:`tabhelm.testing.pytest_plugin` has the fixtures; ``pip install tabhelm[testing]`` has what they need (Playwright,
+:mod:`tabhelm.testing.pytest_plugin` has the fixtures; ``pip install tabhelm[test]`` has what they need (Playwright,
 pytest-asyncio). The tabs need a Chromium on the machine, which Playwright neither downloads nor starts here.
 The names below are loaded when first used, so that :mod:`tabhelm.testing.history` works without Playwright.
 """
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] == "playwright":
             raise ModuleNotFoundError(
-                f"tabhelm.testing.{name} needs Playwright: pip install tabhelm[testing]", name=error.name
+                f"tabhelm.testing.{name} needs Playwright: pip install tabhelm[test]", name=error.name
             ) from error
         raise
     return getattr(module, name)
