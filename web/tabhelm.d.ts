@@ -183,7 +183,11 @@ export interface LeadPolicy {
   /** First and longest wait after a failure; it doubles between. */
   backoffMs?: number;
   maxBackoffMs?: number;
-  /** URL of the receiver whose marks are raised before the loop starts. */
+  /**
+   * The receiver whose marks are raised before the loop starts: an empty batch is posted to it, which it must answer with
+   * 200 and `{"results": []}`, as a `FencedReceiver` does (docs/receiver.md). Without it an older leader's late write may
+   * still land between the grant and the first write of the new one.
+   */
   fence?: string | URL;
 }
 
