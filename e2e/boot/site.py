@@ -1,7 +1,7 @@
 """Serves a bundle under the demo's policy: whole at ``/tabhelm/``, with one broken file at ``/broken/<how>/<file>/``.
 
 ``how``: ``missing`` (404), ``page`` (a login page with status 200), ``short`` (the second half cut off), ``changed``
-(one byte is another), ``silent`` (no answer until the site closes).
+(one byte is another), ``untyped`` (served as application/octet-stream), ``silent`` (no answer until the site closes).
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def serve(bundle: Path) -> Iterator[Site]:
                     self.answer(200, body[: len(body) // 2], kind)
                 case "changed":
                     self.answer(200, body[:-9] + bytes([body[-9] ^ 1]) + body[-8:], kind)
+                case "untyped":
+                    self.answer(200, body, "application/octet-stream")
                 case _:
                     closing.wait()
                     self.close_connection = True

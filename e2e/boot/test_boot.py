@@ -155,8 +155,16 @@ async def test_a_wrong_runtime_is_named_at_once(tab: ChaosTab) -> None:
             result = await tab.evaluate(BOOT, [broken(how, name), {}, ""], timeout=10)
             assert (result.get("error"), result.get("code")) == ("BootError", code), (how, name, result)
             assert name in result["message"]
-            assert text in result["message"]
+            wrong_type = how == "page" and name.endswith(".wasm")
+            assert ("is served as text/html" if wrong_type else text) in result["message"]
             assert result["stages"] == ["download", "failed"]
+
+
+async def test_webassembly_that_is_served_as_something_else_is_named(tab: ChaosTab) -> None:
+    # The browser compiles it from no other type, and the runtime then waits for ever.
+    result = await boot(tab, broken("untyped", "pyodide/pyodide.asm.wasm"))
+    assert (result.get("error"), result.get("code")) == ("BootError", "content"), result
+    assert "is served as application/octet-stream" in result["message"]
 
 
 async def test_a_silent_server_ends_the_patience(tab: ChaosTab) -> None:
