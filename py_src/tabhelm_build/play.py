@@ -104,12 +104,12 @@ class Play:
         self.say("Act one: three tabs, offline")
         for name in "ABC":
             await self._open(browser, server, name)
+        await self._leads("A")
         for name in "ABC":
             await self.tabs[name].offline(True)
         await self._nobody_leads()
         for name in "ABC":
             await self._enqueue(name, EACH)
-        await self._note_leaders()
         await self._queued(3 * EACH)
         self.say(f"{3 * EACH} operations are durable in the queue; nobody leads")
         # B goes online first and leads; A's process holds the engine.
@@ -119,7 +119,8 @@ class Play:
         for name in "AC":
             await self.tabs[name].offline(False)
         await self.tabs["A"].show()
-        await self._mid_flush(server)
+        await self._hold_next(server)
+        await self._held(server)
         self.say("Crashing tab B, which leads and has a batch on its way")
         at = time.time()
         await self.tabs["B"].crash()
@@ -134,9 +135,9 @@ class Play:
             await self._leads("A")
         self.say("Act two: a fourth tab opens; tab A leads, and its process holds the engine")
         await self._open(browser, server, "D")
-        if len(await asyncio.to_thread(server.effects)) >= len(self.acks):
-            await self._enqueue("D", EACH)
-        await self._mid_flush(server)
+        await self._hold_next(server)
+        await self._enqueue("D", EACH)
+        await self._held(server)
         self.say("Killing tab A's process: leader, engine and a batch on its way are gone at once")
         at = time.time()
         await self.tabs["A"].kill_process()
@@ -220,10 +221,11 @@ class Play:
         self.failover_ms[what] = round(leader["at"] - at * 1000, 1)
         self.say(f"… after {self.failover_ms[what]:.0f} ms")
 
-    async def _mid_flush(self, server: DemoServer) -> None:
-        """Wait until something is applied, and hold the next batch at the server: its sender dies with it on its
-        way."""
+    async def _hold_next(self, server: DemoServer) -> None:
+        """Let the server hold the next batch: its sender will die with it on its way."""
         await asyncio.to_thread(lambda: server.faults(hold=True, count=1))
+
+    async def _held(self, server: DemoServer) -> None:
         await wait_for(lambda: asyncio.to_thread(server.held), 30, "a batch to be on its way")
 
     async def _release(self, server: DemoServer) -> None:
