@@ -29,8 +29,8 @@ class LeadershipPolicy:
     online: bool = False
     """Only a tab that is online may lead."""
     fence: str | None = None
-    """URL of the receiver whose marks are raised before the loop starts (the barrier): it must answer an empty batch with
-    200 and ``{"results": []}`` (docs/receiver.md)."""
+    """URL of the receiver whose marks are raised before the loop starts (the barrier): it must answer an empty batch
+    with 200 and ``{"results": []}`` (docs/receiver.md)."""
     grace: float = 5.0
     """How long a loop that was asked to stop may take; 0 on freeze, pagehide, lifeline loss, stall and theft."""
     stall_after: float = 10.0

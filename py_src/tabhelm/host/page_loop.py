@@ -29,9 +29,16 @@ class PageLoop:
         self._acknowledged: asyncio.Future[bool] | None = None
         self._ended: asyncio.Future[str | None] | None = None
         self._tenure: Tenure | None = None
+        self._unsettled: int | None = None
+        """The grant whose function still runs in the page, though it was told to stop."""
 
     async def confirm(self) -> bool:
-        """Tell the page of its grant and wait until it acknowledges."""
+        """Tell the page of its grant and wait until it acknowledges.
+
+        A page whose function still runs would not: declined at once, so that the others need not wait for its patience.
+        """
+        if self._unsettled is not None:
+            return False
         self.grant += 1
         self._acknowledged = asyncio.get_running_loop().create_future()
         self._post({"type": "grant", "election": self._handle, "grant": self.grant})
@@ -43,6 +50,7 @@ class PageLoop:
     async def run(self, context: LeaderContext) -> None:
         """Let the page run its function; ends when the function has settled."""
         self._tenure = context.tenure
+        self._unsettled = self.grant
         self._ended = asyncio.get_running_loop().create_future()
         self._post(
             {"type": "lead", "election": self._handle, "grant": self.grant, "token": self._token(context.tenure)}
@@ -89,9 +97,12 @@ class PageLoop:
         """The page is gone, or its election is over: nobody answers any more."""
         self.acknowledged(self.grant, accepted=False)
         self.ended(self.grant, None)
+        self._unsettled = None
 
     def ended(self, grant: int, error: str | None) -> None:
         """The page's function settled."""
+        if grant == self._unsettled:
+            self._unsettled = None
         if grant == self.grant and self._ended is not None and not self._ended.done():
             self._ended.set_result(error)
 

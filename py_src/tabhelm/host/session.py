@@ -13,7 +13,7 @@ from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
 from tabhelm.host.views import leader_view, presence_view, stats_view
-from tabhelm.host.wire import MalformedMessage, Message, field, optional_text, page_state, words
+from tabhelm.host.wire import MalformedMessage, Message, field, milliseconds, optional_text, page_state, words
 from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.observe import Event, as_dict
@@ -45,7 +45,9 @@ class Session:
         self._test_hooks = field(hello, "testHooks", bool, False)
         self._elections: dict[str, Election] = {}
         self._loops: dict[str, PageLoop] = {}
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, Queue | TabhelmError] = {}
+        """By the page's handle; the error of one that could not be opened answers its calls."""
+        self._stalled = False
         self._leaders: dict[str, object] = {}
         self._timers: dict[str, Timer] = {}
         self._unsubscribe: list[Callable[[], None]] = []
@@ -56,8 +58,8 @@ class Session:
             "state": lambda message: self.tab.set_state(page_state(message)),
             "freeze": self._freeze,
             "resume": self._resume,
-            "stalled": lambda _: self.tab.set_stalled(True),
-            "answering": lambda _: self.tab.set_stalled(False),
+            "stalled": lambda _: self._stall(True),
+            "answering": lambda _: self._stall(False),
             "update": self._update,
             "lead": self._lead,
             "ack": self._ack,
@@ -116,13 +118,22 @@ class Session:
 
     def _resume(self, message: Message) -> None:
         self.tab.set_state(page_state(message))
+        self._say_all()
+
+    def _stall(self, stalled: bool) -> None:
+        self._stalled = stalled
+        self.tab.set_stalled(stalled)
+        if not stalled:
+            self._say_all()
+
+    def _say_all(self) -> None:
         self._say_presence()
         for handle in self._queues:
             self._say_stats(handle)
 
     @property
-    def _frozen(self) -> bool:
-        return self.tab.state.lifecycle == "frozen"
+    def _quiet(self) -> bool:
+        return self._stalled or self.tab.state.lifecycle == "frozen"
 
     def _update(self, message: Message) -> None:
         self.tab.update(
@@ -208,9 +219,10 @@ class Session:
                 endpoint=optional_text(options, "endpoint"),
                 flush=options.get("flush"),
                 limit=field(options, "batch", int, BATCH),
-                send_timeout=field(options, "sendTimeoutMs", int, int(SEND_TIMEOUT * 1000)) / 1000,
+                send_timeout=milliseconds(options, "sendTimeoutMs", SEND_TIMEOUT),
             )
         except TabhelmError as error:
+            self._queues[handle] = error
             problem = {"code": error.code, "message": str(error)}
             self._post({"type": "queue-stats", "queue": handle, "error": problem})
             return
@@ -224,7 +236,10 @@ class Session:
         handle = field(params, "queue", str)
         if handle not in self._queues:
             raise MalformedMessage(f"call: queue {handle!r} is not open in this session")
-        return self._queues[handle]
+        queue = self._queues[handle]
+        if isinstance(queue, TabhelmError):
+            raise queue
+        return queue
 
     async def _enqueue(self, params: Message) -> Any:
         items: list[Any] = field(params, "operations", list)
@@ -314,17 +329,17 @@ class Session:
 
     # -- telling the page ---------------------------------------------------------------------------------------------
 
-    # A frozen page's port keeps every message until the thaw: what it can do without is not sent meanwhile.
+    # The port of a page that stands still keeps every message: what it can do without is not sent meanwhile.
 
     def _event(self, event: Event) -> None:
-        if not self._frozen:
+        if not self._quiet:
             self._post({"type": "event", "event": as_dict(event)})
 
     def _roster_changed(self) -> None:
         self._soon("presence", self._say_presence)
 
     def _say_presence(self) -> None:
-        if self._frozen:
+        if self._quiet:
             return
         self._post({"type": "presence", **presence_view(self.tab, self._services)})
         self._say_leaders()
@@ -339,12 +354,14 @@ class Session:
                 self._post({"type": "leader", "election": handle, "resource": key, "leader": view})
 
     def _say_stats(self, handle: str) -> None:
-        if self._frozen:
+        if self._quiet:
             return
         self._services.tasks.start(self._post_stats(handle), "queue stats")
 
     async def _post_stats(self, handle: str) -> None:
         queue = self._queues[handle]
+        if isinstance(queue, TabhelmError):
+            return
         try:
             view: dict[str, Any] = {"stats": stats_view(await queue.stats(), queue.shared)}
         except TabhelmError as error:

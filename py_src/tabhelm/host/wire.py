@@ -3,6 +3,7 @@ wrong."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
@@ -29,6 +30,16 @@ def field(message: Message, name: str, kind: type[T], default: T | None = None) 
         shown = repr(value)[:80]
         raise MalformedMessage(f"{message.get('type')!r} message: field {name!r} is {shown}, expected {kind.__name__}")
     return value
+
+
+def milliseconds(message: Message, name: str, default: float) -> float:
+    """A positive number of milliseconds, in seconds; ``default`` (seconds) where it is missing."""
+    value = message.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise MalformedMessage(f"{name} {value!r} is not valid: a positive number of milliseconds is expected")
+    return value / 1000
 
 
 def optional_text(message: Message, name: str) -> str | None:
