@@ -178,6 +178,8 @@ class _Opening:
                 f"database {self._name!r} is newer than version {self._schema.version}, which this code knows: "
                 "a later release has upgraded it; reload the page to get that release"
             )
+        if thrown.name == "AbortError":  # the storage was wiped while it opened; there is no upgrade of ours to abort
+            return DatabaseClosed(f"database {self._name!r} was closed while it opened ({thrown})")
         return DatabaseError(f"database {self._name!r} cannot be opened: {thrown}")
 
     def _end(self, database: Any, failure: DatabaseError | None) -> None:

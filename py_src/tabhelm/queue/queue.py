@@ -6,12 +6,14 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from tabhelm.errors import InvalidPayload
+from tabhelm.errors import DatabaseClosed, InvalidPayload
 from tabhelm.leadership import LeaderContext
 from tabhelm.queue.flusher import BATCH, Batch, batches, flush
 from tabhelm.queue.records import DEFAULT_PARTITION, NewOperation, Operation, QueueStats, draw_operation_id
 from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.queue.shared import SharedQueue
+
+_REOPENINGS = 5
 
 
 class Queue:
@@ -40,10 +42,19 @@ class Queue:
         """Store many operations in one transaction, all or none; returns how many were new."""
         if not operations:
             return 0
-        added = await self.shared.store.enqueue(operations)
+        added = await self._store(operations)
         if added:
             self.shared.changed()
         return added
+
+    async def _store(self, operations: Sequence[NewOperation]) -> int:
+        # Storage that is wiped closes what is under way, sometimes more than once; ids make the repetition harmless.
+        for _ in range(_REOPENINGS):
+            try:
+                return await self.shared.store.enqueue(operations)
+            except DatabaseClosed:
+                continue
+        return await self.shared.store.enqueue(operations)
 
     def batches(self, context: LeaderContext, *, limit: int = BATCH) -> AsyncIterator[Batch]:
         """Batches to send under ``context``'s leadership (see ``flusher.batches``)."""
