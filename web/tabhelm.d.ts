@@ -168,15 +168,18 @@ export interface LeadPolicy {
   requires?: readonly string[];
   /** Capabilities that make a tab a better candidate. */
   prefers?: readonly string[];
-  /** Does the leader have to be visible? Default `any`. */
+  /** Does the leader have to be visible? Default `any`. `prefer` ranks the candidates; a hidden leader does not yield. */
   visible?: "any" | "prefer" | "require";
   /** Does the leader have to be online? */
   online?: boolean;
   /** How long a loop that was asked to end may take before the lock goes on. */
   graceMs?: number;
-  /** Yield after so long, if another tab waits. */
+  /** Yield after so long if another tab could lead; a leader that is alone goes on, and looks again after the same time. */
   maxHoldMs?: number;
-  /** Not below `join`'s `stallAfterMs`. */
+  /**
+   * Not below `join`'s `stallAfterMs`, which is what the engine judges by: in this version a longer one here changes
+   * nothing.
+   */
   stallAfterMs?: number;
   /** How long this page may take to accept a grant before it goes to another tab. */
   enginePatienceMs?: number;

@@ -24,7 +24,9 @@ TabhelmError
 ├── AlreadyStanding        (ValueError)   this tab stands for the resource already
 ├── EngineLost                            the engine that answered us is gone; the caller may try again
 ├── NotJoined              (RuntimeError) the tab left, or has not joined yet
-└── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
+├── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
+├── PageLoopFailed                        a page's leader loop threw
+└── MalformedMessage       (ValueError)   a page said something to its engine that cannot be used
 
 Base classes other than ``TabhelmError`` mark programming errors by the nearest builtin, so that code which catches
 ``ValueError`` keeps working. Catch ``LeadershipLost`` around protected work, ``DatabaseError`` around ``enqueue``.
@@ -192,3 +194,15 @@ class LoopNotFound(TabhelmError, LookupError):
     """A Python leader loop could not be imported; the message names the reference and what went wrong."""
 
     code = "loop-not-found"
+
+
+class PageLoopFailed(TabhelmError):
+    """A page's leader loop threw; the message is the page's."""
+
+    code = "loop-failed"
+
+
+class MalformedMessage(TabhelmError, ValueError):
+    """A page's message to its engine cannot be used; names the field."""
+
+    code = "malformed-message"

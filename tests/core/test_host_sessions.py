@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tabhelm.host.engine import EngineHost, start
+from tabhelm.observe import LoopFailed
 from tabhelm.simulated import Settings, SimulatedAgent, SimulatedBrowser, World
 
 
@@ -116,5 +117,62 @@ def test_a_page_loop_that_ignores_its_signal_costs_the_others_no_patience() -> N
                 began = world.loop.time()
                 await world.until(lambda: any(election.acting for election in rest), within=30.0, step=0.002)
                 assert world.loop.time() - began < 1.0
+
+        world.run(main())
+
+
+def test_a_page_whose_loop_still_runs_takes_no_part_until_it_has_settled() -> None:
+    with World(1) as world:
+        browser = SimulatedBrowser(world, start)
+
+        async def main() -> None:
+            page = await browser.open("a", Settings()).join()
+            goes_on = [True]
+
+            async def stubborn(ctx: Any) -> None:
+                while goes_on[0]:
+                    await page.ports.clock.sleep(1.0)
+                await ctx.sleep(1e6)
+
+            election = page.lead("job", stubborn, {"graceMs": 100})
+            await world.until(lambda: election.acting)
+            epoch = election.status["epoch"]
+            page.agent.call(election.step_down)
+            await world.until(lambda: election.status == {"state": "idle", "reason": "loop-still-running"}, within=5.0)
+            await world.sleep(60.0)
+            assert election.status == {"state": "idle", "reason": "loop-still-running"}
+            goes_on[0] = False
+            await world.until(lambda: election.acting, within=5.0)
+            assert election.status["epoch"] == epoch + 1
+            page.agent.call(election.stop)
+            await world.until(lambda: election.state == "stopped", within=5.0)
+
+        world.run(main())
+
+
+def test_a_page_loop_that_throws_while_it_is_stopped_is_told() -> None:
+    with World(1) as world:
+        _, host, bridge, say = session(world)
+
+        async def main() -> None:
+            def last(kind: str) -> dict[str, Any] | None:
+                return next((m for m in reversed(bridge.said) if m["type"] == kind), None)
+
+            async def led_and_revoked() -> dict[str, Any]:
+                await world.until(lambda: last("grant") is not None)
+                say({"type": "ack", "election": "e1", "grant": last("grant")["grant"]})  # type: ignore[index]
+                await world.until(lambda: last("lead") is not None)
+                say({"type": "step-down", "election": "e1", "reason": "enough"})
+                await world.until(lambda: last("revoke") is not None)
+                return {"type": "ended", "election": "e1", "grant": last("revoke")["grant"]}  # type: ignore[index]
+
+            say({"type": "lead", "election": "e1", "resource": "job", "policy": {}})
+            for error, told in (("LeadershipLost", []), ("TypeError", ["PageLoopFailed: TypeError: no tidying"])):
+                ended = await led_and_revoked()
+                bridge.said.clear()
+                say({**ended, "error": {"name": error, "message": "no tidying"}})
+                await world.sleep(0.05)
+                failures = [e.error for e in host.services.events.recent if isinstance(e, LoopFailed)]
+                assert failures == told
 
         world.run(main())

@@ -25,7 +25,8 @@ class LeadershipPolicy:
     prefers: frozenset[str] = frozenset()
     """Capabilities that rank a tab higher."""
     visible: Visible = "any"
-    """``require``: only a visible tab may lead. ``prefer``: visible tabs rank first."""
+    """``require``: only a visible tab may lead. ``prefer``: visible tabs rank first among those that ask; a leader that
+    is hidden does not yield to them."""
     online: bool = False
     """Only a tab that is online may lead."""
     fence: str | None = None
@@ -34,9 +35,11 @@ class LeadershipPolicy:
     grace: float = 5.0
     """How long a loop that was asked to stop may take; 0 on freeze, pagehide, lifeline loss, stall and theft."""
     stall_after: float = 10.0
-    """How long a tab may be silent before its leadership is taken away."""
+    """How long a page may be silent before its leadership is taken away: at least its ``join``'s ``stallAfterMs``, by
+    which the engine judges. In this version a longer time here changes nothing."""
     max_hold: float | None = None
-    """Longest tenure; then the next one gets its turn. ``None``: no limit."""
+    """Longest tenure while another tab could lead: then the next one gets its turn. A leader that is alone goes on, and
+    looks again after the same time. ``None``: no limit."""
     engine_patience: float = 2.0
     """How long a tab may take to acknowledge a grant; then the lock goes on to the next."""
     backoff: float = 0.25

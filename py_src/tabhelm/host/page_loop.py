@@ -6,17 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tabhelm.errors import TabhelmError
+from tabhelm.errors import PageLoopFailed
 from tabhelm.leadership import LeaderContext, Tenure
 
 PAGE_STREAM = "page"
+_REVOKED = "LeadershipLost:"
 Post = Callable[[dict[str, Any]], None]
-
-
-class PageLoopFailed(TabhelmError):
-    """The page's function threw; the message is the page's."""
-
-    code = "loop-failed"
 
 
 class PageLoop:
@@ -29,16 +24,9 @@ class PageLoop:
         self._acknowledged: asyncio.Future[bool] | None = None
         self._ended: asyncio.Future[str | None] | None = None
         self._tenure: Tenure | None = None
-        self._unsettled: int | None = None
-        """The grant whose function still runs in the page, though it was told to stop."""
 
     async def confirm(self) -> bool:
-        """Tell the page of its grant and wait until it acknowledges.
-
-        A page whose function still runs would not: declined at once, so that the others need not wait for its patience.
-        """
-        if self._unsettled is not None:
-            return False
+        """Tell the page of its grant and wait until it acknowledges."""
         self.grant += 1
         self._acknowledged = asyncio.get_running_loop().create_future()
         self._post({"type": "grant", "election": self._handle, "grant": self.grant})
@@ -48,33 +36,42 @@ class PageLoop:
             self._acknowledged = None
 
     async def run(self, context: LeaderContext) -> None:
-        """Let the page run its function; ends when the function has settled."""
+        """Let the page run its function; ends when the function has settled.
+
+        Cancelling tells the page to stop, and still waits for it: while its function runs, this election takes no part
+        (``loop-still-running``). A grant would find no taker and cost the others their patience.
+
+        Raises:
+            PageLoopFailed: the function threw.
+        """
         self._tenure = context.tenure
-        self._unsettled = self.grant
         self._ended = asyncio.get_running_loop().create_future()
         self._post(
             {"type": "lead", "election": self._handle, "grant": self.grant, "token": self._token(context.tenure)}
         )
         try:
-            error = await self._wait_ended(context)
-            if error is not None:
-                raise PageLoopFailed(error)
+            await self._until_ended(self._ended, context.tenure)
         finally:
             self._tenure = None
             self._ended = None
 
-    async def _wait_ended(self, context: LeaderContext) -> str | None:
-        assert self._ended is not None
-        done = asyncio.Event()  # awaiting the future itself would cancel it with us, and the page's answer be lost
-        self._ended.add_done_callback(lambda _: done.set())
-        try:
-            await done.wait()
-        except asyncio.CancelledError:
-            reason = context.tenure.ended or "stopped"
-            self._post({"type": "revoke", "election": self._handle, "grant": self.grant, "reason": reason})
-            await done.wait()  # until the page's function has settled, or the election's grace is over
-            raise
-        return self._ended.result()
+    async def _until_ended(self, ended: asyncio.Future[str | None], tenure: Tenure) -> None:
+        settled = asyncio.Event()  # awaiting the future itself would cancel it with us, and the page's answer be lost
+        ended.add_done_callback(lambda _: settled.set())
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await settled.wait()
+            except asyncio.CancelledError as error:
+                if cancelled is None:
+                    reason = tenure.ended or "stopped"
+                    self._post({"type": "revoke", "election": self._handle, "grant": self.grant, "reason": reason})
+                cancelled = error
+        failure = ended.result()
+        if cancelled is not None and (failure is None or failure.startswith(_REVOKED)):
+            raise cancelled
+        if failure is not None:
+            raise PageLoopFailed(failure)
 
     def _token(self, tenure: Tenure) -> dict[str, Any] | None:
         if tenure.epoch is None:
@@ -97,12 +94,9 @@ class PageLoop:
         """The page is gone, or its election is over: nobody answers any more."""
         self.acknowledged(self.grant, accepted=False)
         self.ended(self.grant, None)
-        self._unsettled = None
 
     def ended(self, grant: int, error: str | None) -> None:
         """The page's function settled."""
-        if grant == self._unsettled:
-            self._unsettled = None
         if grant == self.grant and self._ended is not None and not self._ended.done():
             self._ended.set_result(error)
 

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import InvalidPayload, NotJoined, TabhelmError
+from tabhelm.errors import InvalidPayload, MalformedMessage, NotJoined, TabhelmError
 from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
 from tabhelm.host.views import leader_view, presence_view, stats_view
-from tabhelm.host.wire import MalformedMessage, Message, field, milliseconds, optional_text, page_state, words
+from tabhelm.host.wire import Message, field, milliseconds, optional_text, page_state, words
 from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.observe import Event, as_dict

@@ -7,18 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-from tabhelm.errors import TabhelmError
+from tabhelm.errors import MalformedMessage
 from tabhelm.ports import PageState
 from tabhelm.ports.lifecycle import LIFECYCLES, Lifecycle
 
 T = TypeVar("T")
 Message = Mapping[str, Any]
-
-
-class MalformedMessage(TabhelmError, ValueError):
-    """A page's message cannot be used; names the field."""
-
-    code = "malformed-message"
 
 
 def field(message: Message, name: str, kind: type[T], default: T | None = None) -> T:
