@@ -102,3 +102,36 @@ async def test_nonsense_on_the_port_is_ignored(browser: ChaosBrowser, site: Site
     )
     assert (await leader([tab])).epoch == old.epoch
     assert await write(tab, "one") == 200
+
+
+async def test_values_nested_without_end_kill_no_engine(browser: ChaosBrowser, site: Site) -> None:
+    """Not texts but values: this browser clones them down to some 3,000 levels, others may do so further down."""
+    (tab,) = await site.standing(browser)
+    old = await leader([tab])
+    stranger = await site.open(browser)
+    for depth in (600, 2_000, 3_000, 5_000, 8_000):
+        await stranger.evaluate(_NESTED, [depth, CHANNEL, "e2e", await tab.evaluate("() => tabhelm.buildId")])
+
+    async def counted() -> bool:
+        found = await ignored(tab)
+        return found.get("not-text", 0) >= 2 and found.get("malformed", 0) >= 2
+
+    await until(counted, "the nested values to be counted")
+    assert (await leader([tab])).epoch == old.epoch
+    assert await write(tab, "one") == 200
+
+
+_NESTED = """([depth, channel, app, buildId]) => {
+  let value = [];
+  for (let level = 0; level < depth; level++) value = [value];
+  const broadcast = new BroadcastChannel(channel);
+  const { port } = new SharedWorker("/tabhelm/engine.mjs", { type: "module", name: `tabhelm:${app}:v1:${buildId}` });
+  const session = `deep-${depth}`;
+  const hello = { type: "hello", wire: 1, session, lifeline: `${app}:v1:lifeline:x:${session}`, app, protocol: 1 };
+  try {
+    broadcast.postMessage(value);
+    port.postMessage({ ...hello, stallAfterMs: 2000, at: 1, tab: "x", generation: 1, value });
+  } catch (error) {
+    if (error.name !== "RangeError") throw error;  // deeper than the browser clones
+  }
+}"""

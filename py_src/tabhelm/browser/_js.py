@@ -12,6 +12,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from tabhelm.json_text import TooDeep, loads
+
 
 def js() -> Any:
     """JavaScript's global scope."""
@@ -38,14 +40,18 @@ def to_js_value(value: object) -> Any:
 
 
 def to_python_value(value: Any) -> Any:
-    """Plain Python data equal to a JavaScript value; ``None`` for undefined, null and what JSON cannot hold."""
+    """Plain Python data equal to a JavaScript value; ``None`` for undefined, null and what JSON cannot hold, or what is
+    nested too deep to be read."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     try:
         text = js().JSON.stringify(value)
     except js_exception():  # cyclic, or a BigInt inside
         return None
-    return json.loads(text) if isinstance(text, str) else None
+    try:
+        return loads(text) if isinstance(text, str) else None
+    except TooDeep:
+        return None
 
 
 class Thrown(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tabhelm.errors import TabhelmError
 from tabhelm.host.session import Session
+from tabhelm.json_text import loads
 from tabhelm.observe import EngineReady
 from tabhelm.ports import Ports
 from tabhelm.tab import Services
@@ -50,7 +51,10 @@ class EngineHost:
             self.services.events.failed("deliver", error)
 
     def _deliver(self, name: str, text: str) -> None:
-        message = json.loads(text)
+        try:
+            message = loads(text)
+        except ValueError:
+            message = None
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             self.services.events.ignored("malformed")
             return

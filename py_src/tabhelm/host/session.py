@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
@@ -154,9 +153,9 @@ class Session:
             election = self.tab.lead(
                 field(message, "resource", str), run, policy=policy, scope=optional_text(message, "scope")
             )
-        except (TabhelmError, ValueError) as error:
-            code = error.code if isinstance(error, TabhelmError) else "invalid"
-            status = {"state": "stopped", "reason": code, "error": {"code": code, "message": str(error)}}
+        except TabhelmError as error:
+            problem = {"code": error.code, "message": str(error)}
+            status = {"state": "stopped", "reason": error.code, "error": problem}
             self._post({"type": "status", "election": handle, "status": status})
             return
         self._loops[election.resource.token_resource] = loop
@@ -185,7 +184,7 @@ class Session:
     def _ack(self, message: Message) -> None:
         loop = self._loop(message)
         if loop is not None:
-            loop.acknowledged(field(message, "grant", int), field(message, "accepted", bool, True))
+            loop.acknowledged(field(message, "grant", int))
 
     def _ended(self, message: Message) -> None:
         loop = self._loop(message)
@@ -255,7 +254,7 @@ class Session:
             {
                 "id": letter.op_id,
                 "partition": letter.partition,
-                "payload": json.loads(letter.payload),
+                "payload": loads(letter.payload),
                 "reason": letter.reason,
                 "attempts": letter.attempts,
                 "enqueuedAtMs": letter.enqueued_at * 1000,
