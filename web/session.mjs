@@ -148,6 +148,7 @@ class Link {
       at: this.#floor,
       wheels: settings.wheels,
       testHooks: settings.testHooks,
+      ...(session.silentEngine ? { silentEngine: session.silentEngine } : {}),
     });
     // Time without a word is counted in own ticks, each at most its nominal length: a page whose timers were throttled
     // or that hung itself must first read what has arrived meanwhile, before it calls its engine silent.
@@ -197,6 +198,7 @@ class Link {
       const silent = this.#quietMs > Math.max(BOOT_SILENCE_MS, stallAfterMs);
       if (silent || this.#bootingMs > BOOT_LIMIT_MS) this.#fail("did not finish booting Python", true);
     } else if (this.#quietMs > stallAfterMs) {
+      this.session.silentEngine = this.#engine.id;
       this.#fail(`said nothing for ${stallAfterMs} ms`, true);
     } else {
       this.session.tick(tickMs);
@@ -283,6 +285,8 @@ export class Session {
   malformed = 0;
   /** @type {Engine | null} */
   engine = null;
+  /** The engine that this page was joined to and that fell silent: it may hang with its locks. Told to the next one. */
+  silentEngine = "";
   frozen = false;
   left = false;
   /** @type {Promise<void>} settles with the outcome of the first attempt */
@@ -429,6 +433,7 @@ export class Session {
   /** @param {Link} link @param {Engine} engine */
   joined(link, engine) {
     this.engine = engine;
+    this.silentEngine = "";
     this.#upMs = 0;
     // What changed since `hello` was said: nothing may be sent in the name of a user who has gone meanwhile.
     const { userSession, capabilities } = this.settings;

@@ -119,6 +119,7 @@ self.onconnect = ({ ports: [port] }) => {
     session = new Session(port, data);
     session.post({ type: "welcome", engine, engineLock, buildId: "dev", heard: data.at });
     session.post({ type: "joined", from: "plain", bootMs: 1 });
+    session.post({ type: "event", event: { type: "hello", silentEngine: data.silentEngine ?? null } });
     session.post({ type: "presence", self: data.tab, tabs: [{ tabId: data.tab, generation: data.generation, liveness: "alive" }], leaders: {} });
     if (told.includes("fake:crash")) fail();
   };

@@ -185,13 +185,21 @@ async def test_an_engine_dies_and_a_pending_enqueue_settles_once(browser: ChaosB
 
 async def test_an_engine_that_says_nothing_or_fails_is_left_for_the_next(browser: ChaosBrowser, origin: str) -> None:
     a = await join(browser, origin, stallAfterMs=1000, enginePatienceMs=500)
-    await a.evaluate("() => command(1, 'mute')")
-    await a.until("() => tab.engine?.incarnation === 2")
+    silent = await a.evaluate("""() => {
+      window.told = [];
+      tab.addEventListener("event", ({ detail }) => told.push(detail.silentEngine));
+      command(1, "mute");
+      return tab.engine.id;
+    }""")
+    await a.until("() => tab.engine?.incarnation === 2 && told.length")
+    assert await a.evaluate("told") == [silent], "the next engine is told which one fell silent with its locks"
     b = await join(browser, origin, enginePatienceMs=500)
     assert await b.evaluate("tab.engine.incarnation") == 2
     await a.evaluate("() => command(2, 'fail')")
     for tab in (a, b):
         await tab.until("() => tab.engine?.incarnation === 3")
+    await a.until("() => told.length === 2")
+    assert await a.evaluate("told[1]") is None, "an engine that failed has let go of everything"
     await nothing_uncaught(a, b)
 
 
