@@ -196,6 +196,7 @@ async def engine_crash(browser: ChaosBrowser, site: Site) -> list[float]:
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 async def test_figures(launch_browser: LaunchBrowser, site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     table = Table()

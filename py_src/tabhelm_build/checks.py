@@ -15,6 +15,10 @@ from tabhelm_build.node import run_node
 
 _NO_TESTS_RAN = 5
 """What pytest exits with when a selection matches nothing."""
+_BESIDE = ["--numprocesses=2", "--dist=worksteal"]
+_UNIT = ["tests", *_BESIDE]
+_E2E = ["e2e", *_BESIDE, "-m", "not alone"]
+_ALONE = ["e2e", "-m", "alone"]
 
 
 def test(which: str, pytest_arguments: Sequence[str]) -> int:
@@ -39,11 +43,14 @@ def test(which: str, pytest_arguments: Sequence[str]) -> int:
 
 
 def selections(which: str, arguments: Sequence[str]) -> list[list[str]]:
-    """The argument lists of the runs of pytest, the quick one first."""
+    """The argument lists of the runs of pytest, the quick one first.
+
+    Whole folders run in two processes, for real tabs mostly wait; then, alone, the tests that measure.
+    """
     if any(text.startswith(("tests/", "e2e/")) for text in arguments):
         return [list(arguments)]
-    folders = {"unit": ["tests"], "e2e": ["e2e"], "all": ["tests", "e2e"]}[which]
-    return [[folder, *arguments] for folder in folders]
+    runs = {"unit": [_UNIT], "e2e": [_E2E, _ALONE], "all": [_UNIT, _E2E, _ALONE]}[which]
+    return [[*run, *arguments] for run in runs]
 
 
 def _static_checks() -> int:

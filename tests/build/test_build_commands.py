@@ -77,8 +77,13 @@ def test_an_old_python_is_told_in_one_line() -> None:
 
 
 def test_what_pytest_is_given() -> None:
-    assert selections("unit", []) == [["tests"]]
-    assert selections("all", ["-k", "crash"]) == [["tests", "-k", "crash"], ["e2e", "-k", "crash"]]
+    beside = ["--numprocesses=2", "--dist=worksteal"]
+    assert selections("unit", []) == [["tests", *beside]]
+    assert selections("all", ["-k", "crash"]) == [
+        ["tests", *beside, "-k", "crash"],
+        ["e2e", *beside, "-m", "not alone", "-k", "crash"],
+        ["e2e", "-m", "alone", "-k", "crash"],
+    ]
     assert selections("e2e", ["e2e/boot/test_boot.py::test_x", "-q"]) == [["e2e/boot/test_boot.py::test_x", "-q"]]
 
 
