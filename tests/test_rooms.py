@@ -25,8 +25,13 @@ ALLOWED: dict[str, set[str]] = {
     "authority": {"ports", "fencing"},
     "leadership": {"ports", "tasks", "observe", "fencing", "presence", "election", "authority"},
     "queue": {"ports", "tasks", "observe", "fencing", "election", "leadership"},
-    "tab": {"ports", "tasks", "observe", "fencing", "presence", "election", "authority", "leadership", "queue"},
-    "host": {"ports", "tasks", "observe", "presence", "election", "leadership", "queue", "tab"},
+    "reopening": {"ports"},
+    "services": {
+        *("ports", "tasks", "observe", "fencing", "presence", "authority", "leadership", "queue"),
+        "reopening",
+    },
+    "tab": {"ports", "tasks", "observe", "presence", "election", "leadership", "queue", "services"},
+    "host": {"ports", "tasks", "observe", "presence", "election", "leadership", "queue", "tab", "services"},
     "server": {"fencing"},
     "testing": {"fencing"},
 }

@@ -5,101 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
-from tabhelm.authority import WebLocksAuthority
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import AlreadyStanding, InvalidName, NotJoined
-from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
-from tabhelm.fencing.schema import SCHEMA
 from tabhelm.leadership import Election, LeaderContext, LeaderLoop, State, Stopped
-from tabhelm.leadership.election import ElectionServices
-from tabhelm.messages import MAX_ITEMS, Beacon, Ignored, Message, Nudge, TabNote, decode
-from tabhelm.names import (
-    MAX_NAME,
-    QUEUE_RESOURCE,
-    Resource,
-    channel_name,
-    database_name,
-    queue_channel,
-    queue_resource,
-)
-from tabhelm.observe import Events, StorageChanged, TabJoined, TabLeft
-from tabhelm.ports import PageState, Ports
-from tabhelm.ports.database import DatabaseEvent
-from tabhelm.presence import Beaconer, EngineWatch, Identity, Roster, TabInfo
-from tabhelm.queue import Queue, QueueHub
+from tabhelm.messages import MAX_ITEMS, TabNote
+from tabhelm.names import MAX_NAME, QUEUE_RESOURCE, Resource, queue_resource
+from tabhelm.observe import TabJoined, TabLeft
+from tabhelm.ports import PageState
+from tabhelm.presence import Identity, TabInfo
+from tabhelm.queue import Queue
 from tabhelm.queue.flusher import BATCH
 from tabhelm.queue.sender import SEND_TIMEOUT
-from tabhelm.queue.shared import QueueServices
-from tabhelm.tasks import Tasks
+from tabhelm.services import Services
 
-
-class Services:
-    """What all tabs of one engine share: one database connection, one channel, one roster, one memory of epochs."""
-
-    def __init__(self, ports: Ports, app: str, protocol: int, engine_id: str) -> None:
-        self.ports = ports
-        self.app = app
-        self.protocol = protocol
-        self.engine_id = engine_id
-        self.events = Events()
-        self.tasks = Tasks(self.events.failed)
-        self.roster = Roster(engine_id)
-        self.memory = EpochMemory()
-        self.database = ports.databases.database(database_name(app), SCHEMA)
-        self.database.subscribe(self._storage_changed)
-        self.channel = ports.channels.open(channel_name(app, protocol))
-        self.channel.subscribe(self._heard_beacon)
-        self.queue_channel = ports.channels.open(queue_channel(app))
-        self.queue_channel.subscribe(self._heard_nudge)
-        self.beaconer = Beaconer(self.roster, self.channel, ports.clock, ports.entropy)
-        self.watch = EngineWatch(self.roster, ports.locks, self.tasks, app, protocol)
-        issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
-        self.elections = ElectionServices(
-            clock=ports.clock,
-            entropy=ports.entropy,
-            roster=self.roster,
-            authority=WebLocksAuthority(ports.locks, issuer, protocol),
-            events=self.events,
-            tasks=self.tasks,
-            http=ports.http,
-        )
-        queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
-        self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
-
-    async def close(self) -> None:
-        """End everything: no task, timer, channel or connection is left."""
-        await self.tasks.close()
-        self.beaconer.close()
-        self.channel.close()
-        self.queue_channel.close()
-        self.database.close()
-
-    def _heard_beacon(self, data: object) -> None:
-        message = self._read(data)
-        if isinstance(message, Beacon):
-            for leader in message.leaders:
-                if leader.domain:
-                    self.memory.heard(leader.domain, leader.resource, leader.epoch)
-            if self.roster.heard(message, self.ports.clock.monotonic()):
-                self.beaconer.greet()
-                self.watch.met(message.sender)
-
-    def _heard_nudge(self, data: object) -> None:
-        message = self._read(data)
-        if isinstance(message, Nudge):
-            self.queues.heard(message)
-
-    def _read(self, data: object) -> Message | None:
-        try:
-            return decode(data)
-        except Ignored as ignored:
-            self.events.ignored(ignored.reason)
-            return None
-
-    def _storage_changed(self, change: DatabaseEvent) -> None:
-        self.events.emit(StorageChanged(self.database.name, change))
-        if change in ("closed", "versionchange"):
-            self.queues.storage_changed()
+__all__ = ["QueueLoop", "Services", "Tab", "TabFacts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +60,7 @@ class Tab:
         self.state = state
         self._stalled = False
         self._left: str | None = None
+        self._leaving: list[Election] = []
         self._confirmer = confirmer
         self._elections: dict[str, Election] = {}
         self._announce()
@@ -243,10 +163,19 @@ class Tab:
 
     def set_state(self, state: PageState) -> None:
         """The page's lifecycle, visibility or network changed."""
-        if state != self.state:
-            self.state = state
+        if state == self.state:
+            return
+        self.state = state
+        if self.services.in_page and state.lifecycle == "frozen":
+            # Our own timers stand still with the page: what is not said now is not said before the thaw. Its locks are
+            # dropped already, so it leads nothing.
+            for resource in self._elections:
+                self.services.roster.clear_leading(resource, self.identity.connection_id)
             self._announce()
-            self._look()
+            self.services.beaconer.speak()
+        else:
+            self._announce()
+        self._look()
 
     def set_stalled(self, stalled: bool) -> None:
         """The page stopped answering, or answers again."""
@@ -272,22 +201,57 @@ class Tab:
         self._announce()
         self._look()
 
-    async def leave(self, reason: str, *, gone: bool = False) -> None:
-        """Stop all elections and disappear from the roster. ``gone``: the page is no more, nothing is waited for."""
+    def rejoin(self, identity: Identity) -> None:
+        """Go on under a new identity: the page was restored from the back/forward cache, in a tab that was not left.
+
+        The same elections and queues go on. The locks of the old connection must have been dropped when the page went,
+        and the new connection be admitted before this.
+
+        Raises:
+            NotJoined: the tab has left.
+        """
+        self._require_joined()
+        old, self.identity = self.identity, identity
+        self._stalled = False
+        if old.connection_id != identity.connection_id:
+            for resource in self._elections:
+                self.services.roster.clear_leading(resource, old.connection_id)
+            self.services.roster.remove_own(old.connection_id)
+        self._announce()
+        self._look()
+        self.services.events.emit(TabJoined(identity.tab_id, identity.connection_id, identity.generation))
+
+    async def leave(self, reason: str) -> None:
+        """Stop all elections and disappear from the roster."""
         if self._left is not None:
             return
         self._left = reason
-        elections = list(self._elections.values())
-        if gone:
-            self.state = replace(self.state, lifecycle="closing")
-            # At once, and not as "closing" first: an engine may be suspended with its last page in some milliseconds.
-            self.services.roster.remove_own(self.identity.connection_id)
-        for election in elections:
-            election.stop(reason)
-        for election in elections:
+        self._stop_elections(reason)
+        await self.gone()
+
+    def vanish(self, reason: str) -> None:
+        """Like ``leave``, for a page that is no more: synchronous, and nothing is waited for; ``gone`` may be awaited.
+
+        An engine may be suspended with its last page within some milliseconds.
+        """
+        if self._left is not None:
+            return
+        self._left = reason
+        self.state = replace(self.state, lifecycle="closing")
+        self.services.roster.remove_own(self.identity.connection_id)  # at once, and not as "closing" first
+        self._stop_elections(reason)
+
+    async def gone(self) -> None:
+        """Wait until a tab that leaves has stopped its elections."""
+        for election in list(self._leaving):
             await election.stopped()
         self.services.roster.remove_own(self.identity.connection_id)
-        self.services.events.emit(TabLeft(self.identity.tab_id, self.identity.connection_id, reason))
+        self.services.events.emit(TabLeft(self.identity.tab_id, self.identity.connection_id, self._left or "left"))
+
+    def _stop_elections(self, reason: str) -> None:
+        self._leaving = list(self._elections.values())
+        for election in self._leaving:
+            election.stop(reason)
 
     # -- how it is (the Candidate of its elections) -------------------------------------------------------------------
 

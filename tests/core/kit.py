@@ -30,8 +30,8 @@ class Member:
     led: list[int] = field(default_factory=list)
     """Epochs in which this tab's loop ran."""
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        return self.agent.call(function)
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.agent.call(function, *args)
 
     def lead(self, resource: str = "r", loop: Any = None, **policy: Any) -> Election:
         async def wait(context: LeaderContext) -> None:
@@ -71,6 +71,7 @@ def join(
     *,
     confirm: Callable[[Election], Awaitable[bool]] | None = None,
     protocol: int = 1,
+    in_page: bool = False,
     **facts: Any,
 ) -> Member:
     """Let a tab with an engine of its own join."""
@@ -80,7 +81,7 @@ def join(
     agent.start(ports.locks.acquire(engine_lock(APP, protocol, f"e-{name}")))
 
     def make() -> tuple[Services, Tab]:
-        services = Services(ports, APP, protocol, f"e-{name}")
+        services = Services(ports, APP, protocol, f"e-{name}", in_page=in_page)
         ports.locks.admit(f"c-{name}")
         identity = Identity(f"t-{name}", f"c-{name}", 1)
         tab = Tab(services, identity, TabFacts(**facts), PageState("active"), confirm)

@@ -335,7 +335,7 @@ def test_a_leader_that_is_gone_is_out_of_the_rosters_though_its_engine_is_suspen
             a.lead(loop=slow_to_end)
             await one_leader(world, [a])
             await world.until(lambda: len(b.services.roster.tabs(b.ports.clock.monotonic())) == 2)
-            a.agent.start(a.tab.leave("bfcache", gone=True))
+            a.call(lambda: a.tab.vanish("bfcache"))
             await world.sleep(0.005)
             a.agent.freeze()
             await world.until(lambda: len(b.services.roster.tabs(b.ports.clock.monotonic())) == 1, within=5.0)

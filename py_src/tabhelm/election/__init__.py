@@ -6,5 +6,6 @@ from tabhelm.election.backoff import NO_FAILURE, Backoff
 from tabhelm.election.eligibility import ineligible
 from tabhelm.election.policy import LeadershipPolicy
 from tabhelm.election.ranking import rank
+from tabhelm.election.takeover import Takeover
 
-__all__ = ["NO_FAILURE", "Backoff", "LeadershipPolicy", "ineligible", "rank"]
+__all__ = ["NO_FAILURE", "Backoff", "LeadershipPolicy", "Takeover", "ineligible", "rank"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from tabhelm.election.takeover import Takeover
 from tabhelm.errors import InvalidPolicy
 
 Visible = Literal["any", "prefer", "require"]
@@ -42,6 +43,9 @@ class LeadershipPolicy:
     looks again after the same time. ``None``: no limit."""
     engine_patience: float = 2.0
     """How long a tab may take to acknowledge a grant; then the lock goes on to the next."""
+    takeover: Takeover = Takeover.fenced(60.0)
+    """When a leader that holds its lock in silence is replaced by force. On the wire ``takeoverAfterMs``: milliseconds,
+    or ``"never"``."""
     backoff: float = 0.25
     """First pause after a failure; doubles with each."""
     max_backoff: float = 10.0
@@ -59,6 +63,10 @@ class LeadershipPolicy:
             raise InvalidPolicy(f"fence {self.fence!r} is not valid: the URL of a fenced receiver is expected")
         for key in ("grace", "stall_after", "engine_patience", "backoff", "max_backoff"):
             _seconds(key, getattr(self, key), zero=key == "grace")
+        if not isinstance(self.takeover, Takeover):
+            raise InvalidPolicy(
+                f"takeover {self.takeover!r} is not valid: Takeover.fenced(after=seconds) or Takeover.never is expected"
+            )
         if self.max_hold is not None:
             _seconds("max_hold", self.max_hold)
         if self.max_backoff < self.backoff:
@@ -113,7 +121,7 @@ def _ms(key: str, value: Any) -> float:
 
 
 _TIMES = {"grace", "stall_after", "max_hold", "engine_patience", "backoff", "max_backoff"}
-_HIDDEN = {"trigger_window"}
+_HIDDEN = {"trigger_window", "takeover"}
 
 
 def _camel(name: str) -> str:
@@ -125,4 +133,4 @@ _WIRE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     _camel(field.name) + ("Ms" if field.name in _TIMES else ""): (field.name, _ms if field.name in _TIMES else _same)
     for field in fields(LeadershipPolicy)
     if field.name not in _HIDDEN
-}
+} | {"takeoverAfterMs": ("takeover", Takeover.from_wire)}

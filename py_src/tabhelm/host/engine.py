@@ -32,7 +32,8 @@ class EngineHost:
         info: dict[str, Any] = json.loads(bridge.info)
         self._bridge = bridge
         self._info = info
-        self.services = Services(ports, info["app"], info["protocol"], info["engine"])
+        self._in_page = info.get("host") == "window"
+        self.services = Services(ports, info["app"], info["protocol"], info["engine"], in_page=self._in_page)
         self.sessions: dict[str, Session] = {}
         self.services.events.emit(
             EngineReady(info["engine"], info["from"], float(info["bootMs"]), info.get("fallbackReason"))
@@ -58,16 +59,28 @@ class EngineHost:
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             self.services.events.ignored("malformed")
             return
-        if message["type"] == "hello":
+        if name == "" and self._in_page:
+            self._page_says(message["type"])
+        elif message["type"] == "hello":
             self._hello(name, message)
         elif message["type"] == "gone":
             session = self.sessions.pop(name, None)
             if session is not None:
-                self.services.tasks.start(session.close(str(message.get("reason", "gone"))), "close session")
+                session.end(str(message.get("reason", "gone")))
+                self.services.tasks.start(session.ended(), "end session")
         elif name in self.sessions:
             self.sessions[name].receive(message)
         else:
             self.services.events.ignored("no-session")
+
+    def _page_says(self, kind: str) -> None:
+        """The page in which this engine runs leaves or comes back. It has no session then."""
+        if kind == "suspend":
+            self.services.suspend()
+        elif kind == "resume":
+            self.services.resume()
+        else:
+            self.services.events.ignored("unknown-type")
 
     def _hello(self, name: str, message: dict[str, Any]) -> None:
         if name in self.sessions:

@@ -42,6 +42,7 @@ class Session:
         self._post = post
         self._services = services
         self._test_hooks = field(hello, "testHooks", bool, False)
+        self._silent_engine = optional_text(hello, "silentEngine")
         self._elections: dict[str, Election] = {}
         self._loops: dict[str, PageLoop] = {}
         self._queues: dict[str, Queue | TabhelmError] = {}
@@ -99,15 +100,19 @@ class Session:
             return
         handler(message)
 
-    async def close(self, reason: str) -> None:
-        """The page is gone."""
+    def end(self, reason: str) -> None:
+        """The page is gone: everything that must be done before the engine may be suspended with it."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         for timer in self._timers.values():
             timer.cancel()
         for loop in list(self._loops.values()):
             loop.acknowledged(loop.grant, accepted=False)  # a grant that waits for this page need not wait longer
-        await self.tab.leave(reason, gone=True)
+        self.tab.vanish(reason)
+
+    async def ended(self) -> None:
+        """Wait until nothing of it runs any more."""
+        await self.tab.gone()
 
     # -- lifecycle ----------------------------------------------------------------------------------------------------
 

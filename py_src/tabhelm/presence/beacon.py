@@ -13,14 +13,25 @@ GREETING = (0.05, 0.25)
 """Seconds, drawn at random, after which a newcomer is told who is here: many newcomers at once get one answer."""
 
 
-class Beaconer:
-    """Posts the roster's own part on the channel while there are own tabs; says goodbye once when the last has gone."""
+HIDDEN_BEAT = 60.0
+"""Browsers throttle the timers of a hidden page to one a minute."""
 
-    def __init__(self, roster: Roster, channel: Channel, clock: Clock, entropy: Entropy) -> None:
+
+class Beaconer:
+    """Posts the roster's own part on the channel while there are own tabs; says goodbye once when the last has gone.
+
+    ``in_page``: we run in a page. While it is hidden we promise less, though we try to speak as often as ever.
+    """
+
+    def __init__(
+        self, roster: Roster, channel: Channel, clock: Clock, entropy: Entropy, *, in_page: bool = False
+    ) -> None:
         self._roster = roster
         self._channel = channel
         self._clock = clock
         self._entropy = entropy
+        self._in_page = in_page
+        self._suspended = False
         self._number = 0
         self._due: Timer | None = None
         self._beat: Timer | None = None
@@ -31,27 +42,41 @@ class Beaconer:
     def close(self) -> None:
         """Say goodbye and be quiet."""
         self._stop()
+        self.suspend()
+
+    def suspend(self) -> None:
+        """Say goodbye at once, and be quiet until ``resume``."""
         for timer in (self._due, self._beat, self._tick):
             if timer is not None:
                 timer.cancel()
+        self._due = self._beat = self._tick = None
         if self._said is not None:
             self._post((), (), BEAT)
             self._said = None
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Speak again, soon, if there is something to say."""
+        if self._suspended:
+            self._suspended = False
+            self._changed()
 
     def greet(self) -> None:
         """An engine that we did not know has spoken: tell it who is here."""
-        if self._due is None and self._own() is not None:
-            self._due = self._clock.call_later(self._entropy.uniform(*GREETING), self._speak)
+        if self._due is None and self._own() is not None and not self._suspended:
+            self._due = self._clock.call_later(self._entropy.uniform(*GREETING), self.speak)
 
     def _changed(self) -> None:
+        if self._suspended:
+            return
         # Others' changes come through here too; only a change of our own part is worth a message.
         if self._own() != self._said:
             if self._due is not None:
                 self._due.cancel()  # a greeting may be due later than a change has to be told
             if self._own() is None:
-                self._speak()  # at once: an engine whose last page went to the cache is suspended in some milliseconds
+                self.speak()  # at once: an engine whose last page went to the cache is suspended in some milliseconds
             else:
-                self._due = self._clock.call_later(COALESCE, self._speak)
+                self._due = self._clock.call_later(COALESCE, self.speak)
         if self._tick is None:
             self._tick = self._clock.call_later(TICK, self._look)
 
@@ -59,7 +84,10 @@ class Beaconer:
         tabs, leaders = self._roster.own_notes(0.0)  # at time 0 all ages are 0: growing older is no change
         return (tabs, leaders) if tabs else None
 
-    def _speak(self) -> None:
+    def speak(self) -> None:
+        """Say now who is here."""
+        if self._suspended:
+            return
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -72,9 +100,10 @@ class Beaconer:
             return
         self._said = own
         pause = LEADER_BEAT if leaders else BEAT
-        self._post(tabs, leaders, pause)
+        hidden = self._in_page and not any(tab.visible for tab in tabs)
+        self._post(tabs, leaders, max(pause, HIDDEN_BEAT) if hidden else pause)
         if tabs:
-            self._beat = self._clock.call_later(pause, self._speak)
+            self._beat = self._clock.call_later(pause, self.speak)
 
     def _post(self, tabs: tuple[TabNote, ...], leaders: tuple[LeaderNote, ...], pause: float) -> None:
         self._number += 1

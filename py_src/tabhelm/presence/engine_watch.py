@@ -6,6 +6,8 @@ ask. It also unmasks beacons of a sender that is no engine: nobody holds its loc
 
 from __future__ import annotations
 
+import asyncio
+
 from tabhelm.errors import InvalidName, LockWithdrawn, NoAuthority
 from tabhelm.names import engine_lock
 from tabhelm.ports import Locks
@@ -25,13 +27,18 @@ class EngineWatch:
         self._tasks = tasks
         self._app = app
         self._protocol = protocol
-        self._watched: set[str] = set()
+        self._watched: dict[str, asyncio.Task[None]] = {}
 
     def met(self, engine_id: str) -> None:
         """An engine that we did not know has spoken."""
         if engine_id not in self._watched and len(self._watched) < MOST:
-            self._watched.add(engine_id)
-            self._tasks.start(self._outlive(engine_id), "watch engine")
+            self._watched[engine_id] = self._tasks.start(self._outlive(engine_id), "watch engine")
+
+    def suspend(self) -> None:
+        """Watch nobody, until somebody is met again."""
+        watches, self._watched = self._watched, {}
+        for watch in watches.values():
+            watch.cancel()
 
     async def _outlive(self, engine_id: str) -> None:
         try:
@@ -41,7 +48,8 @@ class EngineWatch:
         except InvalidName:
             lock = None  # no engine has such a name
         finally:
-            self._watched.discard(engine_id)
+            if self._watched.get(engine_id) is asyncio.current_task():
+                del self._watched[engine_id]
         if lock is not None:
             lock.release()
         self._roster.forget(engine_id)

@@ -146,6 +146,12 @@ class Roster:
         if self._engines.pop(engine_id, None) is not None:
             self._changed()
 
+    def forget_others(self) -> None:
+        """We heard nothing for a while, or shall not: begin anew with what is said from now on."""
+        if self._engines:
+            self._engines.clear()
+            self._changed()
+
     def tick(self, now: float) -> None:
         """Look at the clock: forgive the time in which we stood still, forget who is long gone, tell what changed."""
         if self._last_tick is not None and (gap := now - self._last_tick - TICK) > TICK:

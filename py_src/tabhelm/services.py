@@ -1,0 +1,113 @@
+"""What all tabs of one engine share, and how it is given up for a while with its page."""
+
+from __future__ import annotations
+
+from tabhelm.authority import WebLocksAuthority
+from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
+from tabhelm.fencing.schema import SCHEMA
+from tabhelm.leadership.election import ElectionServices
+from tabhelm.messages import Beacon, Ignored, Message, Nudge, decode
+from tabhelm.names import channel_name, database_name, queue_channel
+from tabhelm.observe import Events, StorageChanged
+from tabhelm.ports import Ports
+from tabhelm.ports.database import DatabaseEvent
+from tabhelm.presence import Beaconer, EngineWatch, Roster
+from tabhelm.queue import QueueHub
+from tabhelm.queue.shared import QueueServices
+from tabhelm.reopening import ReopeningChannel, ReopeningDatabase
+from tabhelm.tasks import Tasks
+
+
+class Services:
+    """One database connection, one channel, one roster, one memory of epochs for all tabs of an engine.
+
+    ``in_page``: the engine runs in the page of its only tab, and freezes, hangs and is throttled with it.
+    """
+
+    def __init__(self, ports: Ports, app: str, protocol: int, engine_id: str, in_page: bool = False) -> None:
+        self.ports = ports
+        self.app = app
+        self.protocol = protocol
+        self.engine_id = engine_id
+        self.in_page = in_page
+        self.events = Events()
+        self.tasks = Tasks(self.events.failed)
+        self.roster = Roster(engine_id)
+        self.memory = EpochMemory()
+        name = database_name(app)
+        self.database = ReopeningDatabase(name, lambda: ports.databases.database(name, SCHEMA))
+        self.database.subscribe(self._storage_changed)
+        self.channel = ReopeningChannel(lambda: ports.channels.open(channel_name(app, protocol)))
+        self.channel.subscribe(self._heard_beacon)
+        self.queue_channel = ReopeningChannel(lambda: ports.channels.open(queue_channel(app)))
+        self.queue_channel.subscribe(self._heard_nudge)
+        self.beaconer = Beaconer(self.roster, self.channel, ports.clock, ports.entropy, in_page=in_page)
+        self.watch = EngineWatch(self.roster, ports.locks, self.tasks, app, protocol)
+        issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
+        self.elections = ElectionServices(
+            clock=ports.clock,
+            entropy=ports.entropy,
+            roster=self.roster,
+            authority=WebLocksAuthority(ports.locks, issuer, protocol),
+            events=self.events,
+            tasks=self.tasks,
+            http=ports.http,
+        )
+        queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
+        self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
+
+    async def close(self) -> None:
+        """End everything: no task, timer, channel or connection is left."""
+        await self.tasks.close()
+        self.beaconer.close()
+        self.channel.close()
+        self.queue_channel.close()
+        self.database.close()
+
+    def suspend(self) -> None:
+        """The engine's page leaves, perhaps into the back/forward cache: say goodbye, and keep nothing open.
+
+        Synchronous: it runs inside ``pagehide``. Whose locks are held or asked for is the lock desk's to drop, before.
+        Harmless when it is suspended.
+        """
+        self.beaconer.suspend()
+        self.watch.suspend()
+        self.roster.forget_others()
+        self.channel.suspend()
+        self.queue_channel.suspend()
+        self.database.suspend()
+
+    def resume(self) -> None:
+        """The page was restored: open everything again. Harmless when it is open."""
+        self.channel.resume()
+        self.queue_channel.resume()
+        self.database.resume()
+        self.beaconer.resume()
+        self.queues.storage_changed()  # whatever was said meanwhile, we did not hear it
+
+    def _heard_beacon(self, data: object) -> None:
+        message = self._read(data)
+        if isinstance(message, Beacon):
+            for leader in message.leaders:
+                if leader.domain:
+                    self.memory.heard(leader.domain, leader.resource, leader.epoch)
+            if self.roster.heard(message, self.ports.clock.monotonic()):
+                self.beaconer.greet()
+                self.watch.met(message.sender)
+
+    def _heard_nudge(self, data: object) -> None:
+        message = self._read(data)
+        if isinstance(message, Nudge):
+            self.queues.heard(message)
+
+    def _read(self, data: object) -> Message | None:
+        try:
+            return decode(data)
+        except Ignored as ignored:
+            self.events.ignored(ignored.reason)
+            return None
+
+    def _storage_changed(self, change: DatabaseEvent) -> None:
+        self.events.emit(StorageChanged(self.database.name, change))
+        if change in ("closed", "versionchange"):
+            self.queues.storage_changed()
