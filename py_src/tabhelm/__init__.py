@@ -1,5 +1,7 @@
 """tabhelm: one tab at the helm. Coordination of same-origin browser tabs, in Python under Pyodide.
 
+In a page: ``async with tabhelm.join(app="regcase") as tab:`` (docs/python.md). On a server: ``tabhelm.server``.
+
 The rooms, from the ground up (each imports only rooms above it in this list):
 
 ``errors``, ``names``, ``messages``  what can go wrong, what is a thing called, what goes over the wire
@@ -9,10 +11,77 @@ The rooms, from the ground up (each imports only rooms above it in this list):
 ``election``, ``authority``          who should lead (a hint); what decides
 ``leadership``, ``queue``            who does lead and how it stops; what is still to be sent
 ``observe``                          what happened
-``tab``, ``host``                    one joined tab; several tabs in one engine
+``tab``, ``host``                    one joined tab; several tabs in one engine, or one in its own page
 ``server``, ``testing``              the receiving end; real-tab chaos for pytest (both CPython only)
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tabhelm.browser.page import join as join
+    from tabhelm.election import LeadershipPolicy as LeadershipPolicy
+    from tabhelm.election import Takeover as Takeover
+    from tabhelm.errors import AlreadyStanding as AlreadyStanding
+    from tabhelm.errors import DatabaseError as DatabaseError
+    from tabhelm.errors import IdentifierReused as IdentifierReused
+    from tabhelm.errors import InvalidName as InvalidName
+    from tabhelm.errors import InvalidPayload as InvalidPayload
+    from tabhelm.errors import InvalidPolicy as InvalidPolicy
+    from tabhelm.errors import LeadershipLost as LeadershipLost
+    from tabhelm.errors import NoAuthority as NoAuthority
+    from tabhelm.errors import NotInBrowser as NotInBrowser
+    from tabhelm.errors import NotJoined as NotJoined
+    from tabhelm.errors import QuotaExceeded as QuotaExceeded
+    from tabhelm.errors import TabhelmError as TabhelmError
+    from tabhelm.errors import Unreachable as Unreachable
+    from tabhelm.host.joined import JoinedTab as JoinedTab
+    from tabhelm.host.joined import Presence as Presence
+    from tabhelm.leadership import BackingOff as BackingOff
+    from tabhelm.leadership import Election as Election
+    from tabhelm.leadership import Idle as Idle
+    from tabhelm.leadership import LeaderContext as LeaderContext
+    from tabhelm.leadership import Leading as Leading
+    from tabhelm.leadership import State as State
+    from tabhelm.leadership import SteppingDown as SteppingDown
+    from tabhelm.leadership import Stopped as Stopped
+    from tabhelm.leadership import Waiting as Waiting
+    from tabhelm.queue import Batch as Batch
+    from tabhelm.queue import Queue as Queue
+    from tabhelm.queue import QueueStats as QueueStats
+    from tabhelm.queue.records import Outcome as Outcome
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "tabhelm.browser.page": ("join",),
+    "tabhelm.election": ("LeadershipPolicy", "Takeover"),
+    "tabhelm.errors": (
+        *("AlreadyStanding", "DatabaseError", "IdentifierReused", "InvalidName", "InvalidPayload", "InvalidPolicy"),
+        *("LeadershipLost", "NoAuthority", "NotInBrowser", "NotJoined", "QuotaExceeded", "TabhelmError", "Unreachable"),
+    ),
+    "tabhelm.host.joined": ("JoinedTab", "Presence"),
+    "tabhelm.leadership": (
+        *("BackingOff", "Election", "Idle", "LeaderContext", "Leading", "State", "SteppingDown", "Stopped", "Waiting"),
+    ),
+    "tabhelm.queue": ("Batch", "Queue", "QueueStats"),
+    "tabhelm.queue.records": ("Outcome",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = ["__version__", *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from its room, when it is first asked for: a server that imports us pays for none of the page's,
+    and the page only for what it uses."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

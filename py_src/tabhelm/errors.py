@@ -9,6 +9,7 @@ TabhelmError
 ├── StaleToken                            a newer owner has been seen; carries the high water
 ├── LeadershipLost                        this holder no longer leads: its token is revoked, its loop must end
 │   └── SplitAuthority                    another live authority owns the resource's epoch record
+├── NotInBrowser           (RuntimeError) a tab can only be joined from Python that runs in a page or its worker
 ├── NoAuthority                           nothing on the policy's list can decide here
 ├── NotFenced                             the authority gives no tokens, so nothing can be fenced
 ├── LockWithdrawn                         a lock request was taken back (its owner left, froze or was dropped)
@@ -93,6 +94,12 @@ class SplitAuthority(LeadershipLost):
     """The epoch record of the resource belongs to another live authority; this side must back off."""
 
     code = "split-authority"
+
+
+class NotInBrowser(TabhelmError, RuntimeError):
+    """``join()`` was called by a Python that runs neither in a page nor in a page's worker."""
+
+    code = "not-in-browser"
 
 
 class NoAuthority(TabhelmError):

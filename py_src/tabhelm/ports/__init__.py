@@ -12,7 +12,7 @@ from tabhelm.ports.clock import Clock, Timer
 from tabhelm.ports.database import Database, Databases, Index, KeyRange, Schema, Store, Transaction
 from tabhelm.ports.entropy import Entropy
 from tabhelm.ports.http import Http, HttpAnswer
-from tabhelm.ports.lifecycle import Lifecycle, PageState
+from tabhelm.ports.lifecycle import Lifecycle, LifecycleEvent, PageLifecycle, PageState
 from tabhelm.ports.locks import HeldLock, LockEnd, LockInfo, Locks, LockSnapshot
 
 
@@ -41,10 +41,12 @@ __all__ = [
     "Index",
     "KeyRange",
     "Lifecycle",
+    "LifecycleEvent",
     "LockEnd",
     "LockInfo",
     "LockSnapshot",
     "Locks",
+    "PageLifecycle",
     "PageState",
     "Ports",
     "Schema",

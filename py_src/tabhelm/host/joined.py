@@ -1,0 +1,268 @@
+"""What ``tabhelm.join`` gives: one joined tab of a page (or worker) that runs Python itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from inspect import isawaitable
+from types import EllipsisType, TracebackType
+from typing import Any, Literal
+
+from tabhelm.election import LeadershipPolicy
+from tabhelm.errors import AlreadyStanding, LeadershipLost
+from tabhelm.host.page import PageHost, check_words
+from tabhelm.leadership import Election, LeaderContext, LeaderLoop
+from tabhelm.names import QUEUE_RESOURCE, check_scope
+from tabhelm.observe import Event, Events, TaskFailed
+from tabhelm.ports import PageState
+from tabhelm.presence import LeaderInfo, TabInfo
+from tabhelm.queue import Queue
+from tabhelm.queue.flusher import BATCH
+from tabhelm.queue.sender import SEND_TIMEOUT
+from tabhelm.tab import QueueLoop, Tab
+
+Host = Literal["window", "worker"]
+_log = logging.getLogger("tabhelm")
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Who is here, as this tab knows: a hint, as old as the last beacons. Ages are in seconds."""
+
+    own: TabInfo
+    """This tab."""
+    tabs: tuple[TabInfo, ...]
+    """All known tabs, this one first. ``liveness`` says whether they were heard in time."""
+    leaders: Mapping[str, LeaderInfo]
+    """Who is said to lead what, by resource (``resource`` or ``resource:scope``)."""
+
+
+class JoinedTab:
+    """One joined tab. Made by ``tabhelm.join``; all times are seconds.
+
+    It survives the back/forward cache: a restored page goes on with the same elections and queues, under a new
+    ``connection_id``. Events (``tab.events``) tell what happened.
+    """
+
+    def __init__(self, page: PageHost, host: Host) -> None:
+        self._page = page
+        self._tab: Tab = page.tab
+        self.host: Host = host
+        """Where the Python runs: ``window`` (a page's main thread) or ``worker`` (a worker of a page)."""
+        self.events.subscribe(_report)
+
+    def __repr__(self) -> str:
+        return f"<JoinedTab {self.tab_id} of {self.app!r} v{self.protocol}, host {self.host!r}>"
+
+    # -- who it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def app(self) -> str:
+        return self._tab.services.app
+
+    @property
+    def protocol(self) -> int:
+        return self._tab.services.protocol
+
+    @property
+    def tab_id(self) -> str:
+        """Lives as long as the browser's tab: it survives reloads, and a duplicated tab gets another."""
+        return self._tab.identity.tab_id
+
+    @property
+    def connection_id(self) -> str:
+        """A new one at each join, and when the page comes back from the back/forward cache."""
+        return self._tab.identity.connection_id
+
+    @property
+    def generation(self) -> int:
+        """Counts the joins of this tab."""
+        return self._tab.identity.generation
+
+    @property
+    def state(self) -> PageState:
+        """Lifecycle, visibility and network, as the page says."""
+        return self._tab.state
+
+    @property
+    def events(self) -> Events:
+        """What happened: ``events.recent``, and ``events.subscribe(callback)`` for what will (types in
+        ``tabhelm.observe``)."""
+        return self._tab.services.events
+
+    # -- leading ------------------------------------------------------------------------------------------------------
+
+    def lead(
+        self,
+        resource: str | Queue,
+        loop: LeaderLoop,
+        *,
+        policy: LeadershipPolicy | None = None,
+        scope: str | None = None,
+    ) -> Election:
+        """Stand for ``resource``; ``async def loop(context)`` runs while this tab leads it.
+
+        The loop's task is cancelled when leadership ends; ``context.next_token()`` and ``context.headers()`` raise
+        ``LeadershipLost`` from that moment on. Returning ends the tenure, and so does an exception, which goes to the
+        log ``tabhelm`` and into a ``LoopFailed`` event; the tab then stands again after a pause. Given a queue (from
+        ``tab.queue``), the tab stands for that queue's leadership, which ``queue.batches(context)`` needs.
+
+        Raises:
+            InvalidName: a name is not allowed, or reserved.
+            NotJoined: the tab has left.
+            AlreadyStanding: this tab stands for the resource already.
+        """
+        if not isinstance(resource, Queue):
+            return self._tab.lead(resource, _reporting(resource, loop), policy=policy, scope=scope)
+        key = resource.shared.resource
+        if key in self._tab.elections:
+            raise AlreadyStanding(f"this tab already stands for {key!r}: stop that election first")
+        name, _, own_scope = key.removeprefix(f"{self.app}:{QUEUE_RESOURCE}:").partition(":")
+        if scope is not None and scope != own_scope:
+            raise ValueError(f"scope {scope!r} is not that of queue {name!r}: leave it out, the queue has its own")
+        run = _reporting(name, loop)
+        self._tab.queue(name, scope=own_scope or None, loop=lambda context, _: run(context), policy=policy)
+        return self._tab.elections[key]
+
+    def queue(
+        self,
+        name: str,
+        *,
+        scope: str | None = None,
+        endpoint: str | None = None,
+        loop: QueueLoop | None = None,
+        flush: bool | None = None,
+        policy: LeadershipPolicy | None = None,
+        limit: int = BATCH,
+        send_timeout: float = SEND_TIMEOUT,
+    ) -> Queue:
+        """Open an offline queue: ``await queue.enqueue(payload)`` returns once the operation is durable.
+
+        A tab that names an ``endpoint`` also stands for sending to it, as does one that gives its own
+        ``async def loop(context, queue)`` over ``queue.batches(context)``. ``limit``: operations in one request.
+
+        Raises:
+            InvalidName: a name is not allowed.
+            NotJoined: the tab has left.
+            ValueError: both an endpoint and a loop.
+        """
+        own = None if loop is None else _reporting_queue(name, loop)
+        return self._tab.queue(
+            name,
+            scope=scope,
+            endpoint=endpoint,
+            loop=own,
+            flush=flush,
+            policy=policy,
+            limit=limit,
+            send_timeout=send_timeout,
+        )
+
+    # -- being there --------------------------------------------------------------------------------------------------
+
+    def presence(self) -> Presence:
+        """Who is here and who leads what, as of now."""
+        services = self._tab.services
+        now = services.ports.clock.monotonic()
+        leaders = {
+            info.resource.removeprefix(f"{self.app}:"): info
+            for info in sorted(services.roster.leaders(now), key=lambda info: info.epoch)
+            if info.liveness != "expired"
+        }
+        return Presence(self._tab.info(), tuple(services.roster.tabs(now)), leaders)
+
+    def on_presence(self, callback: Callable[[Presence], None]) -> Callable[[], None]:
+        """Call back whenever the presence changed; returns the way to stop. A callback that raises is dropped."""
+
+        def changed() -> None:
+            try:
+                callback(self.presence())
+            except Exception as error:
+                stop()
+                self.events.failed("presence subscriber", error)
+
+        stop = self._tab.services.roster.subscribe(changed)
+        return stop
+
+    def update(
+        self,
+        *,
+        capabilities: Iterable[str] | None = None,
+        user_session: str | EllipsisType | None = ...,
+    ) -> None:
+        """Change what this tab is. Another user session (``None``: nobody is signed in) steps down all that it leads.
+
+        Raises:
+            InvalidName: a value is not allowed.
+        """
+        if capabilities is not None:
+            capabilities = check_words("capabilities", capabilities)
+        if user_session is not ...:
+            check_scope(user_session)
+            self._tab.update(capabilities=capabilities, user_session=user_session, session_changed=True)
+        else:
+            self._tab.update(capabilities=capabilities)
+
+    async def leave(self, reason: str = "left") -> None:
+        """Stop all elections (their loops get their grace), say goodbye, and keep nothing. Harmless when it has left.
+
+        Cancelling it does not stop the leaving.
+        """
+        await self._page.leave(reason)
+
+
+class Joining:
+    """``async with join(…) as tab:`` leaves at the end of the block; ``tab = await join(…)`` stays until
+    ``tab.leave()``, or until the page goes."""
+
+    def __init__(self, enter: Callable[[], Coroutine[Any, Any, JoinedTab]]) -> None:
+        self._enter = enter
+        self._tab: JoinedTab | None = None
+
+    def __await__(self) -> Generator[Any, Any, JoinedTab]:
+        return self._enter().__await__()
+
+    async def __aenter__(self) -> JoinedTab:
+        self._tab = await self._enter()
+        return self._tab
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._tab is not None:
+            await self._tab.leave("left" if kind is None else "failed" if issubclass(kind, Exception) else "cancelled")
+
+
+def _reporting(name: str, loop: LeaderLoop) -> LeaderLoop:
+    """The loop, with a traceback in the log when it fails; its election only keeps one line of it."""
+
+    async def run(context: LeaderContext) -> None:
+        await _watched(name, lambda: loop(context))
+
+    return run
+
+
+def _reporting_queue(name: str, loop: QueueLoop) -> QueueLoop:
+    async def run(context: LeaderContext, queue: Queue) -> None:
+        await _watched(name, lambda: loop(context, queue))
+
+    return run
+
+
+async def _watched(name: str, begin: Callable[[], Awaitable[None]]) -> None:
+    try:
+        work = begin()
+        if not isawaitable(work):
+            raise TypeError(f"the leader loop of {name!r} is no async function: write `async def` before it")
+        await work
+    except LeadershipLost:
+        raise
+    except Exception:
+        _log.exception("the leader loop of %r failed; the tab stands again after a pause", name)
+        raise
+
+
+def _report(event: Event) -> None:
+    if isinstance(event, TaskFailed):
+        _log.error("%s failed: %s", event.task, event.error)
