@@ -1,4 +1,5 @@
 /** What is refused before it reaches the engine, and the errors and ids of the page client. */
+export { buildId, version } from "./build-info.mjs";
 
 /** Base of every error that tabhelm raises on purpose; bad arguments are plain `TypeError`s. */
 export class TabhelmError extends Error {
@@ -31,14 +32,17 @@ const MAX_NAME = 512;
 const PART = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const ALLOWED = "allowed are letters, digits, '.', '_' and '-', starting with a letter or digit";
 
+/** `[object Map]` and the like. @param {unknown} value @returns {string} */
+const kindOf = (value) => Object.prototype.toString.call(value);
+
 /** @param {unknown} value */
 function shown(value) {
   let text;
   try {
     const plain = typeof value === "string" || Array.isArray(value) || (value && Object.getPrototypeOf(value) === Object.prototype);
-    text = plain ? JSON.stringify(value) : typeof value === "object" && value ? Object.prototype.toString.call(value) : String(value);
+    text = plain ? JSON.stringify(value) : typeof value === "object" && value ? kindOf(value) : String(value);
   } catch {
-    text = Object.prototype.toString.call(value);
+    text = kindOf(value);
   }
   return text.length <= 80 ? text : `${text.slice(0, 77)}...`;
 }
@@ -147,7 +151,7 @@ function beyondJson(value) {
     case "number":
       return Number.isFinite(value) ? null : String(value);
     case "object": {
-      const kind = Object.prototype.toString.call(value).slice(8, -1);
+      const kind = kindOf(value).slice(8, -1);
       return ["Object", "Array", "Null"].includes(kind) ? null : `of the kind ${kind}`; // Map, Set, Blob, Error, …
     }
     default:
@@ -184,10 +188,10 @@ export function payloadText(what, payload) {
   }
 }
 
-/** @param {unknown} error */
+/** Of an error, or of one that came over the wire as a plain object. @param {any} error @returns {string} */
 export function message(error) {
   try {
-    return error instanceof Error ? String(error.message) : shown(error);
+    return typeof error?.message === "string" ? error.message : shown(error);
   } catch {
     return "an error that cannot be shown";
   }

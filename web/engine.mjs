@@ -1,5 +1,6 @@
-// The engine's JavaScript: the entry of the SharedWorker. What must be quick or must not depend on Python is done here:
-// the welcome while Python boots, lifelines, pings, and letting go of a vanished page's locks (docs/wire.md).
+// The engine's JavaScript: the entry of the SharedWorker, and what window.mjs runs in a page. What must be quick or must
+// not depend on Python is done here: the welcome while Python boots, lifelines, pings, and letting go of a vanished page's
+// locks (docs/wire.md).
 //
 // The worker's name says what it is: tabhelm:<app>:v<protocol>:<buildId>, with #2, #3, … for later incarnations.
 
@@ -20,6 +21,8 @@ const OURS = new Set(["gone", "stalled", "answering"]);
 
 const isText = (value) => typeof value === "string" && value !== "";
 const isTime = (value) => typeof value === "number" && Number.isFinite(value);
+const SUSPEND = '{"type":"suspend"}';
+const RESUME = '{"type":"resume"}';
 const problem = (code, message) => ({ code, message });
 
 /** One connection of one page, from its `hello` until it is gone. */
@@ -55,16 +58,20 @@ export class Engine {
   #runtime = null;
   #wheels = new Map(); // URL → promise of its unpacking
   #locked = false;
+  #suspended = false;
   ignored = 0; // messages that made no sense
   stage = "begin"; // of the boot
 
   /**
    * @param {string} name the worker's name
-   * @param {{boot?: typeof boot, desk?: LockDesk, close?: () => void}} parts replaced by the window host and by tests
+   * @param {{boot?: typeof boot, desk?: LockDesk, close?: () => void, patience?: (limitMs: number, sinceMs: number) => number}}
+   *   parts `boot` and `desk` are replaced by tests. `patience`: this engine runs in the page itself, which may be late for so
+   *   long where the browser holds back its timers
    */
-  constructor(name, { boot: bootWith = boot, desk = new LockDesk(), close = () => {} } = {}) {
+  constructor(name, { boot: bootWith = boot, desk = new LockDesk(), close = () => {}, patience } = {}) {
     this.desk = desk;
     this.close = close;
+    this.patience = patience;
     const [, app, protocol, buildId] = NAME.exec(name) ?? [];
     this.app = app;
     this.protocol = Number(protocol);
@@ -76,11 +83,16 @@ export class Engine {
       this.fail("engine-name", `the engine's name ${JSON.stringify(name)} is not tabhelm:<app>:v<protocol>:<buildId>`);
       return;
     }
-    this.desk.request("", this.engineLock, "exclusive", false, false, (what, message) => this.#ownLock(what, message));
+    this.#live();
     const limit = () => this.fail("boot", `Python did not start within two minutes (stage: ${this.stage})`);
     this.#bootTimer = setTimeout(limit, BOOT_LIMIT_MS);
     this.#runtime = Promise.resolve(bootWith({ onStage: (stage) => (this.stage = stage) }));
     this.#start().catch((error) => this.fail(error?.code ?? "boot", String(error?.message ?? error)));
+  }
+
+  /** It has given up, and serves nobody any more. */
+  get failed() {
+    return this.#failure !== null;
   }
 
   /** A page has connected. */
@@ -90,11 +102,37 @@ export class Engine {
     if (this.#failure) this.#post(link, { type: "failed", error: this.#failure });
   }
 
+  /**
+   * The page that this engine runs in is going away, perhaps to come back out of the cache, where it may hold nothing and wait
+   * for nothing. All is let go before this returns.
+   */
+  suspend() {
+    if (this.#suspended || this.#failure) return;
+    this.#suspended = true;
+    this.#locked = false;
+    for (const session of [...this.#sessions.values()]) this.#end(session, "pagehide");
+    this.desk.drop("");
+    this.#hand("", SUSPEND);
+  }
+
+  /** It is back. */
+  resume() {
+    if (!this.#suspended || this.#failure) return;
+    this.#suspended = false;
+    this.#live();
+  }
+
   // -- our own life ----------------------------------------------------------------------------------------------
 
+  #live() {
+    this.desk.request("", this.engineLock, "exclusive", false, false, (what, message) => this.#ownLock(what, message));
+  }
+
   #ownLock(what, message) {
+    if (this.#suspended) return;
     if (what === "granted") {
       this.#locked = true;
+      if (this.patience) this.#hand("", RESUME);
       const waiting = this.#waiting;
       this.#waiting = [];
       for (const [link, data] of waiting) this.#came(link, data);
@@ -117,6 +155,7 @@ export class Engine {
       from,
       fallbackReason: fallbackReason ?? null,
       bootMs: Math.round(performance.now() - this.#started),
+      host: this.patience ? "window" : "shared",
     };
     const bridge = {
       info: JSON.stringify(info),
@@ -129,6 +168,7 @@ export class Engine {
     if (this.#failure) return;
     clearTimeout(this.#bootTimer);
     this.#deliver = deliver;
+    if (this.#suspended) this.#hand("", SUSPEND);
     for (const session of [...this.#sessions.values()]) this.#flush(session);
   }
 
@@ -150,6 +190,7 @@ export class Engine {
     if (code !== "engine-crashed") {
       const gone = JSON.stringify({ type: "gone", reason: code });
       for (const session of sessions) if (session.known) this.#hand(session.id, gone);
+      if (this.patience) this.#hand("", SUSPEND); // it cannot be ended as a worker is
     }
     this.#deliver = null;
     // Not at once: what was just posted, and pages that are connecting right now, must get their answer.
@@ -247,6 +288,7 @@ export class Engine {
       }
       session.frozen = false;
       session.answered = session.n;
+      session.heardAt = performance.now();
       this.#heard(session, data.at);
       this.desk.admit(session.id);
       this.#tell(session, data);
@@ -259,6 +301,8 @@ export class Engine {
   // -- is the page still there? ----------------------------------------------------------------------------------
 
   #heard(session, at) {
+    // In a page we stand still together with it, and nobody asks meanwhile: what comes first afterwards finds it out.
+    if (this.patience && this.#stoodStill(session)) this.#stall(session);
     session.heard = at;
     session.heardAt = performance.now();
     if (!session.stalled) return;
@@ -295,18 +339,28 @@ export class Engine {
   #stallDue(session, due) {
     const now = performance.now();
     const pingMs = session.stallAfterMs / 4;
-    if (now - due > pingMs) {
+    if (!this.patience && now - due > pingMs) {
       // We ourselves stood still (suspended, or Python computed): what the page answered meanwhile is still in our
       // queue. The page is judged after one more ping.
       this.#ping(session);
       this.#awaitStall(session, pingMs);
       return;
     }
-    const left = session.heardAt + session.stallAfterMs - now;
-    if (left > 0) {
-      this.#awaitStall(session, left);
-      return;
-    }
+    const left = session.heardAt + this.#limitMs(session) - now;
+    if (left > 0) this.#awaitStall(session, left);
+    else this.#stall(session);
+  }
+
+  #limitMs({ stallAfterMs, heardAt }) {
+    return this.patience?.(stallAfterMs, heardAt) ?? stallAfterMs;
+  }
+
+  #stoodStill(session) {
+    return performance.now() - session.heardAt > this.#limitMs(session);
+  }
+
+  #stall(session) {
+    if (session.stalled) return;
     session.stalled = true;
     this.desk.drop(session.id);
     this.#tell(session, { type: "stalled" });

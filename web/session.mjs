@@ -1,16 +1,10 @@
-/**
- * One page's session with an engine: its identity, its locks, its connection and its lifecycle.
- *
- * A `Link` is one connection to one engine; a `Session` survives links. Every lock that the page holds or waits for hangs
- * on an `AbortSignal`, so that leaving a link, or the page, is one `abort()`: released and withdrawn at the same moment.
- */
-import { buildId } from "./build-info.mjs";
+/** One page's membership: its identity, its lifecycle, its calls, and which engine it is with. It survives links. */
 import { TabhelmError, message, randomId } from "./checks.mjs";
+import { Link, hold } from "./link.mjs";
 
 const TAB_LOCK_PATIENCE_MS = 300; // a reload's old document may need that long to let go of the tab's lock
 const ENGINES = 4; // incarnations of an engine; one attempt asks each before it gives up
-const BOOT_SILENCE_MS = 30_000; // Python may boot in one long synchronous piece, in which the engine cannot ping
-const BOOT_LIMIT_MS = 90_000;
+const MUTE = 2; // of them without a sign in a row: shared engines cannot be had here
 const RETRY_LIMIT_MS = 30_000;
 const CALL_LIMIT_MS = 60_000; // an engine that goes on pinging may still owe an answer: its database may hang
 const FINAL = /^(wrong-|malformed|invalid-)/; // refusals that another attempt cannot change
@@ -24,6 +18,7 @@ const FINAL = /^(wrong-|malformed|invalid-)/; // refusals that another attempt c
  * @property {string | null} userSession
  * @property {number} stallAfterMs
  * @property {number} enginePatienceMs
+ * @property {"auto" | "shared" | "window"} host
  * @property {string} engineUrl
  * @property {string[]} wheels
  * @property {boolean} testHooks
@@ -32,7 +27,7 @@ const FINAL = /^(wrong-|malformed|invalid-)/; // refusals that another attempt c
 /** Ids that sessions of this very page have held. */
 const OURS = new Set();
 
-/** @typedef {{id: string, incarnation: number, buildId: string, from: string, bootMs: number, fallbackReason?: string}} Engine */
+/** @typedef {import("./link.mjs").Engine} Engine */
 
 /**
  * @typedef {object} Handlers
@@ -49,234 +44,6 @@ const OURS = new Set();
  *   resolve: (value?: any) => void, reject: (error: Error) => void}} Call
  */
 
-/** @typedef {{message: string, next: boolean, refused: string}} Loss `next`: do not ask the same engine again; `refused`: the code */
-
-/**
- * Hold a Web Lock until `signal` aborts. Resolves to false if it was not granted in time, or the signal aborted.
- * @param {string} name @param {AbortSignal} signal @param {number} [patienceMs]
- * @returns {Promise<boolean>}
- */
-function hold(name, signal, patienceMs) {
-  return new Promise((resolve, reject) => {
-    const withdrawal = new AbortController();
-    const timer = patienceMs === undefined ? 0 : setTimeout(() => withdrawal.abort(), patienceMs);
-    signal.addEventListener("abort", () => withdrawal.abort(), { once: true });
-    if (signal.aborted) withdrawal.abort();
-    navigator.locks
-      .request(name, { signal: withdrawal.signal }, () => {
-        clearTimeout(timer);
-        if (signal.aborted) return undefined;
-        resolve(true);
-        return new Promise((release) => signal.addEventListener("abort", release, { once: true }));
-      })
-      .then(() => resolve(false), (error) => {
-        clearTimeout(timer);
-        if (withdrawal.signal.aborted) resolve(false);
-        else reject(new TabhelmError("no-locks", `the browser refused the lock "${name}": ${message(error)}`, { cause: error }));
-      });
-  });
-}
-
-/** One connection to one engine. Only the newest link of a session is listened to. */
-class Link {
-  /** The page's own `performance.now()` that the engine last echoed; nothing echoed yet: believe nothing. */
-  heard = -Infinity;
-  #floor = 0;
-  #phase = /** @type {"opening" | "greeting" | "booting" | "joined" | "closed"} */ ("opening");
-  #ending = new AbortController();
-  #quietMs = 0;
-  #bootingMs = 0;
-  #engine = { id: "", buildId: "" };
-  /** @type {SharedWorker | null} kept for its error events */
-  #worker = null;
-  /** @type {(loss: Loss) => void} */
-  #lost;
-
-  /**
-   * @param {Session} session @param {number} incarnation @param {string} connectionId @param {(loss: Loss) => void} lost
-   */
-  constructor(session, incarnation, connectionId, lost) {
-    this.session = session;
-    this.incarnation = incarnation;
-    this.connectionId = connectionId;
-    this.#lost = lost;
-  }
-
-  get joined() {
-    return this.#phase === "joined";
-  }
-
-  get workerName() {
-    const { app, protocol } = this.session.settings;
-    return `tabhelm:${app}:v${protocol}:${buildId}${this.incarnation > 1 ? `#${this.incarnation}` : ""}`;
-  }
-
-  /** Hold the lifeline, then say hello: an engine must never know of a page whose death it could not see. */
-  async open() {
-    const { session } = this;
-    const lifeline = session.lock("lifeline", `${session.id}:${this.connectionId}`);
-    try {
-      if (!(await hold(lifeline, this.#ending.signal)) || this.#phase === "closed") return;
-      this.#worker = new SharedWorker(session.settings.engineUrl, { type: "module", name: this.workerName });
-    } catch (error) {
-      this.#fail(`could not be started: ${message(error)}`, true);
-      return;
-    }
-    this.#phase = "greeting";
-    this.#worker.onerror = (event) => {
-      event.preventDefault();
-      // Once joined, pings tell whether it lives; an error somewhere inside it does not say that it is gone.
-      if (!this.joined) this.#fail("its script did not load or failed at once", true);
-    };
-    this.#worker.port.onmessage = (event) => this.#receive(event.data);
-    this.#floor = performance.now();
-    const { settings } = session;
-    this.post({
-      type: "hello",
-      wire: 1,
-      session: this.connectionId,
-      tab: session.id,
-      generation: session.generation,
-      lifeline,
-      app: settings.app,
-      protocol: settings.protocol,
-      version: settings.version,
-      capabilities: settings.capabilities,
-      userSession: settings.userSession,
-      ...session.state(),
-      stallAfterMs: settings.stallAfterMs,
-      at: this.#floor,
-      wheels: settings.wheels,
-      testHooks: settings.testHooks,
-      ...(session.silentEngine ? { silentEngine: session.silentEngine } : {}),
-    });
-    // Time without a word is counted in own ticks, each at most its nominal length: a page whose timers were throttled
-    // or that hung itself must first read what has arrived meanwhile, before it calls its engine silent.
-    const tickMs = Math.min(settings.enginePatienceMs, settings.stallAfterMs) / 4;
-    const timer = setInterval(() => this.#tick(tickMs), tickMs);
-    this.#ending.signal.addEventListener("abort", () => clearInterval(timer), { once: true });
-  }
-
-  /** @param {object} data */
-  post(data) {
-    if (this.#phase !== "closed") this.#worker?.port.postMessage(data);
-  }
-
-  /** After a freeze only an echo of this moment counts: what was queued before it says nothing about now. */
-  resumed() {
-    this.heard = -Infinity;
-    this.#floor = performance.now();
-    return this.#floor;
-  }
-
-  close() {
-    this.#phase = "closed";
-    this.#ending.abort();
-    if (this.#worker) {
-      this.#worker.port.onmessage = null;
-      this.#worker.port.close();
-    }
-  }
-
-  /** @param {string} reason @param {boolean} next @param {string} [refused] */
-  #fail(reason, next, refused = "") {
-    if (this.#phase === "closed") return;
-    if (next) this.post({ type: "bye", reason: "engine-abandoned" });
-    this.close();
-    this.#lost({ message: reason, next, refused });
-  }
-
-  /** @param {number} tickMs */
-  #tick(tickMs) {
-    if (this.session.frozen) return; // a frozen page is not pinged
-    this.#quietMs += tickMs;
-    const { enginePatienceMs, stallAfterMs } = this.session.settings;
-    if (this.#phase === "greeting") {
-      if (this.#quietMs >= enginePatienceMs) this.#fail(`gave no welcome within ${enginePatienceMs} ms`, true);
-    } else if (this.#phase === "booting") {
-      this.#bootingMs += tickMs;
-      const silent = this.#quietMs > Math.max(BOOT_SILENCE_MS, stallAfterMs);
-      if (silent || this.#bootingMs > BOOT_LIMIT_MS) this.#fail("did not finish booting Python", true);
-    } else if (this.#quietMs > stallAfterMs) {
-      this.session.silentEngine = this.#engine.id;
-      this.#fail(`said nothing for ${stallAfterMs} ms`, true);
-    } else {
-      this.session.tick(tickMs);
-    }
-  }
-
-  /** @param {any} data */
-  #receive(data) {
-    if (this.#phase === "closed") return;
-    if (typeof data !== "object" || data === null || typeof data.type !== "string") {
-      this.session.malformed++;
-      return;
-    }
-    this.#quietMs = 0;
-    switch (data.type) {
-      case "welcome":
-        if (this.#phase !== "greeting") return;
-        if (typeof data.engine !== "string" || typeof data.engineLock !== "string" || !data.engineLock) {
-          this.session.malformed++;
-          return;
-        }
-        this.#phase = "booting";
-        this.#engine = { id: data.engine, buildId: String(data.buildId ?? "") };
-        this.#hear(data.heard);
-        this.#watch(data.engineLock);
-        return;
-      case "ping":
-        this.post({ type: "pong", n: data.n, at: performance.now() });
-        this.#hear(data.heard);
-        return;
-      case "joined":
-        if (this.#phase !== "booting") return;
-        this.#phase = "joined";
-        this.session.joined(this, {
-          ...this.#engine,
-          incarnation: this.incarnation,
-          from: String(data.from),
-          bootMs: Number(data.bootMs),
-          ...(data.fallbackReason ? { fallbackReason: String(data.fallbackReason) } : {}),
-        });
-        return;
-      case "refused":
-        this.#fail(`refused this page: ${errorText(data.error)}`, false, String(data.error?.code ?? "unknown"));
-        return;
-      case "failed":
-        this.#fail(`failed: ${errorText(data.error)}`, true);
-        return;
-      default:
-        this.session.receive(data);
-    }
-  }
-
-  /** @param {unknown} heard */
-  #hear(heard) {
-    if (typeof heard !== "number" || !(heard <= performance.now())) {
-      this.session.malformed++;
-      return;
-    }
-    if (heard < this.#floor) return;
-    this.heard = Math.max(this.heard, heard);
-    this.session.heard();
-  }
-
-  /** The engine holds its lock while it lives: being granted it, shared, means that it died. @param {string} name */
-  #watch(name) {
-    const { signal } = this.#ending;
-    navigator.locks.request(name, { mode: "shared", signal }, () => {}).then(
-      () => this.#fail("died", false),
-      (error) => this.#fail(`cannot be watched: ${message(error)}`, true),
-    );
-  }
-}
-
-/** @param {any} error */
-function errorText(error) {
-  return String(error?.message ?? error ?? "no reason given");
-}
-
 export class Session {
   id = "";
   connectionId = "";
@@ -291,6 +58,12 @@ export class Session {
   left = false;
   /** @type {Promise<void>} settles with the outcome of the first attempt */
   ready;
+  /** @type {"shared" | "window"} */
+  host;
+  /** Why it is not the host that was asked for first. */
+  fallback = "";
+  /** Signs in a row that no shared engine can be had. */
+  #mute = 0;
   #incarnation = 1;
   /** Attempts since an engine last proved itself. */
   #retries = 0;
@@ -316,6 +89,8 @@ export class Session {
     const { promise, resolve, reject } = deferred();
     this.ready = promise;
     this.#settleReady = { resolve, reject };
+    this.host = settings.host === "window" ? "window" : "shared";
+    if (typeof SharedWorker !== "function") this.#fallBack("this browser has no SharedWorker");
     this.#listen();
     void this.#connect();
   }
@@ -342,7 +117,7 @@ export class Session {
    */
   doubts(limitMs) {
     const margin = Math.max(250, limitMs / 10);
-    return !this.#link || performance.now() > this.#link.heard + limitMs - margin;
+    return !this.#link || performance.now() > this.#link.trust(limitMs) - margin;
   }
 
   /** May this page begin to lead now? */
@@ -405,7 +180,7 @@ export class Session {
       const waiting = this.#calls.get(data.id);
       if (!waiting) return;
       this.#calls.delete(data.id);
-      if (data.error) waiting.reject(new TabhelmError(String(data.error.code ?? "tabhelm"), errorText(data.error)));
+      if (data.error) waiting.reject(new TabhelmError(String(data.error.code ?? "tabhelm"), message(data.error)));
       else waiting.resolve(data.result);
       return;
     }
@@ -434,7 +209,7 @@ export class Session {
   joined(link, engine) {
     this.engine = engine;
     this.silentEngine = "";
-    this.#upMs = 0;
+    this.#mute = this.#upMs = 0;
     // What changed since `hello` was said: nothing may be sent in the name of a user who has gone meanwhile.
     const { userSession, capabilities } = this.settings;
     link.post({ type: "update", userSession, capabilities });
@@ -464,17 +239,20 @@ export class Session {
     const link = new Link(this, this.#incarnation, this.connectionId, (loss) => {
       const wasUp = this.engine !== null;
       this.#drop(loss.message);
-      if (loss.next) this.#incarnation = (this.#incarnation % ENGINES) + 1;
+      this.#mute = loss.mute && this.#mute + loss.mute;
+      const fell = this.#mute >= MUTE && this.#fallBack(`the engine "${link.engineName}" ${loss.message}`);
+      const alone = this.host === "window"; // an engine in this very page is not joined by going round
+      if (loss.next && !alone) this.#incarnation = (this.#incarnation % ENGINES) + 1;
       if (loss.refused) {
-        const error = new TabhelmError("refused", `the engine "${link.workerName}" ${loss.message}`);
+        const error = new TabhelmError("refused", `the engine "${link.engineName}" ${loss.message}`);
         if (FINAL.test(loss.refused)) this.#refusal = error;
         this.#giveUp(error);
       } else if (wasUp) {
         this.handlers.trouble("connecting", loss.message);
         this.#again(0);
       } else {
-        tried.push(`"${link.workerName}" ${loss.message}`);
-        if (tried.length < ENGINES) this.#attempt(tried);
+        tried.push(`"${link.engineName}" ${loss.message}`);
+        if (fell || (!alone && tried.length < ENGINES)) this.#attempt(tried);
         else {
           this.#incarnation = 1;
           const what = `no engine answered at ${this.settings.engineUrl}`;
@@ -485,6 +263,15 @@ export class Session {
     });
     this.#link = link;
     void link.open();
+  }
+
+  /** From shared engines to one in this page, if that is left to us. @param {string} reason */
+  #fallBack(reason) {
+    if (this.host === "window" || this.settings.host !== "auto") return false;
+    this.host = "window";
+    this.fallback = reason;
+    this.#incarnation = 1;
+    return true;
   }
 
   /** A tab that never joined is told; one that had joined goes on trying, ever more slowly. @param {Error} error */
@@ -503,7 +290,7 @@ export class Session {
     if (signal.aborted) return;
     if (!delayMs) return void this.#connect(); // no timer: a hidden page's are late
     const timer = setTimeout(() => void this.#connect(), delayMs);
-    signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
+    signal.addEventListener("abort", () => clearTimeout(timer));
   }
 
   /** @param {string} reason */

@@ -14,7 +14,7 @@ export const buildId: string;
  * Join the tabs of an app. Resolves when the engine has taken this tab in.
  *
  * @throws TypeError an option is unknown or not valid
- * @throws TabhelmError `no-locks` (no Web Locks: not a secure context), `no-host` (no SharedWorker), `no-engine` (none
+ * @throws TabhelmError `no-locks` (no Web Locks: not a secure context), `no-host` (`shared` asked for without SharedWorker), `no-engine` (none
  *   answered; the message names what was tried), `refused` (the engine will not have this page, or cannot fetch one of its wheels), `not-joined` (the page
  *   left meanwhile). If `signal` aborts first: its reason.
  */
@@ -35,8 +35,12 @@ export interface JoinOptions {
   stallAfterMs?: number;
   /** How long an engine may take to say welcome before this page joins the next one. At least 100, default 2,000. */
   enginePatienceMs?: number;
-  /** Where the Python runs. `auto` is `shared`; `window` comes with the window host and is refused here. */
-  host?: "auto" | "shared";
+  /**
+   * Where the Python runs: `shared`, in one SharedWorker for all tabs of the build; `window`, in this page itself (about
+   * 100 MB more for each tab). `auto`, the default, is `shared`, or `window` where SharedWorker is missing or cannot be
+   * started, or where two engines in a row give no sign of life. An event (`host-fallback`) says so.
+   */
+  host?: "auto" | "shared" | "window";
   /** The engine's script. Default: `engine.mjs` beside this module. */
   engineUrl?: string | URL;
   /** Wheels with Python leader loops, by URL. */
@@ -55,7 +59,8 @@ export interface Tab extends EventTarget {
   readonly connectionId: string;
   /** One more at every reload, restore and reconnection. */
   readonly generation: number;
-  readonly host: "shared";
+  /** Where its Python runs. `auto` may change it from `shared` to `window`, once. */
+  readonly host: "shared" | "window";
   /** The engine that this tab is connected to, or null while there is none. */
   readonly engine: Engine | null;
   /** The connection's state, as last told by a `host` event. */
@@ -113,6 +118,7 @@ export interface Engine {
 
 export type HostState =
   | { state: "connecting"; reason: string }
+  /** `reason`: `joined`, or why `auto` is not on a shared engine. */
   | { state: "connected"; reason: string; engine: Engine }
   /**
    * No engine answered, or it refused this page; unanswered calls were rejected with `engine-lost`. The tab tries again, ever
@@ -183,6 +189,12 @@ export interface LeadPolicy {
   stallAfterMs?: number;
   /** How long this page may take to accept a grant before it goes to another tab. */
   enginePatienceMs?: number;
+  /**
+   * After how long without a sign of life of any leader, while its lock stays held, another tab takes over: at least
+   * 10,000, or `never`. For leaders on the window host, which alone can free their locks; the late writes of the one that was
+   * robbed are refused by their epoch. Default 60,000.
+   */
+  takeoverAfterMs?: number | "never";
   /** First and longest wait after a failure; it doubles between. */
   backoffMs?: number;
   maxBackoffMs?: number;

@@ -1,13 +1,14 @@
 /**
- * tabhelm, the page client: one joined tab. It runs no Python; it talks to an engine in a SharedWorker (docs/wire.md).
+ * tabhelm, the page client: one joined tab. It runs no Python; it talks to an engine, which does: in a SharedWorker or, on
+ * the window host, beside it in the page (docs/wire.md).
  * The typed and documented face is in tabhelm.d.ts.
  */
-import { buildId, version } from "./build-info.mjs";
 import {
   Emitter,
   LeadershipLost,
   TabhelmError,
   bad,
+  buildId,
   checkFlag,
   checkKeys,
   checkNumber,
@@ -18,6 +19,7 @@ import {
   checkUrl,
   checkWhole,
   message,
+  version,
 } from "./checks.mjs";
 import { Election } from "./election.mjs";
 import { Queue } from "./queue.mjs";
@@ -29,7 +31,9 @@ const JOIN_OPTIONS = [
   "app", "protocol", "version", "capabilities", "session", "stallAfterMs", "enginePatienceMs", "host", "engineUrl", "python",
   "testHooks", "signal",
 ]; // prettier-ignore
-const POLICY = ["scope", "requires", "prefers", "visible", "online", "graceMs", "maxHoldMs", "stallAfterMs", "fence", "enginePatienceMs", "backoffMs", "maxBackoffMs"];
+/** @type {Record<string, number>} times of a policy, and the least that each may be */
+const LEAST = { graceMs: 0, maxHoldMs: 1, enginePatienceMs: 1, backoffMs: 1, maxBackoffMs: 1, takeoverAfterMs: 10_000 };
+const POLICY = ["scope", "requires", "prefers", "visible", "online", "stallAfterMs", "fence", ...Object.keys(LEAST)];
 const QUEUE_OPTIONS = ["endpoint", "scope", "flush", "batch", "sendTimeoutMs"];
 const DIAGNOSE_PATIENCE_MS = 2_000;
 
@@ -41,8 +45,8 @@ export async function join(options) {
   if (!navigator.locks) {
     throw new TabhelmError("no-locks", "this page has no Web Locks: serve it over https, or from localhost, in a browser of 2022 or newer");
   }
-  if (typeof SharedWorker !== "function") {
-    throw new TabhelmError("no-host", "this browser has no SharedWorker; the window host, which needs none, is not part of this version");
+  if (settings.host === "shared" && typeof SharedWorker !== "function") {
+    throw new TabhelmError("no-host", 'this browser has no SharedWorker: use host "auto" or "window"');
   }
   const tab = new Tab(settings);
   const abandon = () => void tab.leave("aborted");
@@ -63,8 +67,7 @@ function readJoin(options) {
   if (options === undefined) throw new TypeError('join() needs options: at least the name of the app, as in join({ app: "my-app" })');
   const given = checkKeys("join", options, JOIN_OPTIONS);
   const host = given.host ?? "auto";
-  if (host === "window") throw new TypeError('host "window" comes with the window host, which is not part of this version: use "auto" or "shared"');
-  if (host !== "auto" && host !== "shared") throw bad("host", host, '"auto" or "shared" is expected');
+  if (host !== "auto" && host !== "shared" && host !== "window") throw bad("host", host, '"auto", "shared" or "window" is expected');
   const python = checkKeys("python", given.python, ["wheels"]);
   const { signal } = given;
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw bad("signal", signal, "an AbortSignal is expected");
@@ -76,6 +79,7 @@ function readJoin(options) {
     userSession: checkUser(given.session),
     stallAfterMs: checkNumber("stallAfterMs", given.stallAfterMs ?? 10_000, 500),
     enginePatienceMs: checkNumber("enginePatienceMs", given.enginePatienceMs ?? 2_000, 100),
+    host: /** @type {"auto" | "shared" | "window"} */ (host),
     engineUrl: checkUrl("engineUrl", given.engineUrl ?? new URL("./engine.mjs", import.meta.url)),
     wheels: checkTexts("python.wheels", python.wheels ?? []).map((wheel, index) => checkUrl(`python.wheels[${index}]`, wheel)),
     testHooks: checkFlag("testHooks", given.testHooks ?? false),
@@ -96,9 +100,9 @@ function readPolicy(policy, stallAfterMs) {
     throw bad("policy.visible", given.visible, '"any", "prefer" or "require" is expected');
   }
   if (given.online !== undefined) checkFlag("policy.online", given.online);
-  if (given.graceMs !== undefined) checkNumber("policy.graceMs", given.graceMs, 0);
-  for (const name of ["maxHoldMs", "enginePatienceMs", "backoffMs", "maxBackoffMs"]) {
-    if (given[name] !== undefined) checkNumber(`policy.${name}`, given[name], 1);
+  for (const name in LEAST) {
+    if (given[name] === undefined || (name === "takeoverAfterMs" && given[name] === "never")) continue;
+    checkNumber(`policy.${name}`, given[name], LEAST[name], name === "takeoverAfterMs" ? 'milliseconds (or "never")' : undefined);
   }
   if (given.stallAfterMs !== undefined) {
     checkNumber("policy.stallAfterMs", given.stallAfterMs, stallAfterMs, `milliseconds (join's stallAfterMs, ${stallAfterMs}, sets how often the engine asks)`);
@@ -130,6 +134,7 @@ class Tab extends Emitter {
   /** @type {Map<string, unknown>} grants for loops of this tab that run in the engine: Python ones, a queue's flusher */
   #offers = new Map();
   #made = 0;
+  #toldFallback = false;
 
   /** @param {import("./session.mjs").Settings} settings */
   constructor(settings) {
@@ -138,7 +143,11 @@ class Tab extends Emitter {
       up: (engine) => {
         for (const election of this.#elections.values()) election.open();
         for (const queue of this.#queues.values()) queue.open();
-        this.#tellHost({ state: "connected", reason: "joined", engine });
+        const { fallback } = this.#session;
+        this.#tellHost({ state: "connected", reason: fallback || "joined", engine });
+        // Not before whoever waits for join() can listen.
+        if (fallback && !this.#toldFallback) setTimeout(() => this.#emit("event", { type: "host-fallback", reason: fallback }));
+        this.#toldFallback = true;
       },
       down: (reason) => {
         this.#offers.clear();
@@ -156,7 +165,6 @@ class Tab extends Emitter {
         if (!this.#receive(data)) this.#session.malformed++;
       },
     });
-    this.host = /** @type {const} */ ("shared");
     if (settings.testHooks) this.#exposeHooks();
   }
 
@@ -174,6 +182,10 @@ class Tab extends Emitter {
 
   get generation() {
     return this.#session.generation;
+  }
+
+  get host() {
+    return this.#session.host;
   }
 
   get engine() {
@@ -196,7 +208,7 @@ class Tab extends Emitter {
     if (typeof work !== "function") {
       ({ python } = checkKeys("the second argument of lead()", work ?? null, ["python"]));
       if (typeof python !== "string" || !/^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$/.test(python)) {
-        throw bad("python", python, '"package.module:function" is expected, or a function of this page as the second argument of lead()');
+        throw bad("python", python, '"package.module:function", or a function of this page, is expected');
       }
     }
     const { scope, policy: read } = readPolicy(policy, this.#session.settings.stallAfterMs);
@@ -221,7 +233,7 @@ class Tab extends Emitter {
     for (const queue of this.#queues.values()) {
       if (!queue.is(name, scope)) continue;
       if (Object.keys(read).length && !queue.sameOptions(read)) {
-        throw new TypeError(`queue "${name}" is already open in this tab with other options: open it once, with all of them`);
+        throw new TypeError(`queue "${name}" is already open in this tab with other options: open it once`);
       }
       return queue;
     }

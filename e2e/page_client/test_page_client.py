@@ -205,10 +205,13 @@ async def test_an_engine_that_says_nothing_or_fails_is_left_for_the_next(browser
 
 async def test_a_join_that_cannot_succeed_says_why(browser: ChaosBrowser, origin: str) -> None:
     a = await join(browser, origin)
-    name, code, text = await caught(a, "m.join({ app: 'u', engineUrl: '/nothing.mjs' })")
+    name, code, text = await caught(a, "m.join({ app: 'u', host: 'shared', engineUrl: '/nothing.mjs' })")
     assert (name, code) == ("TabhelmError", "no-engine")
     assert "/nothing.mjs" in text
     assert "tabhelm:u:v1:test#4" in text
+    name, code, text = await caught(a, "m.join({ app: 'v', engineUrl: '/nothing/engine.mjs' })")
+    assert (name, code) == ("TabhelmError", "no-engine")
+    assert "tabhelm:v:v1:test#2" in text and "/nothing/window.mjs" in text, "two engines mute, then one in the page"
     await a.evaluate(TELL, "fake:refuse:wheel")
     refused = await caught(a, "m.join({ app: 'v' })")
     assert refused[1:] == ["refused", 'the engine "tabhelm:v:v1:test" refused this page: not this page']
@@ -311,11 +314,13 @@ async def test_a_grant_for_a_loop_in_the_engine_is_acknowledged_too(browser: Cha
         ("m.join()", "name of the app"),
         ("m.join({ app: 'a b' })", 'app "a b" is not valid'),
         ("m.join({ app: 'x', foo: 1 })", 'join has no option "foo"'),
-        ("m.join({ app: 'x', host: 'window' })", "comes with the window host"),
+        ("m.join({ app: 'x', host: 'worker' })", 'host "worker" is not valid'),
         ("m.join({ app: 'x', stallAfterMs: 10 })", "stallAfterMs 10 is not valid"),
         ("tab.lead('r', 3)", "the second argument of lead() 3"),
         ("tab.lead('r', { python: 'nope' })", 'python "nope" is not valid'),
         ("tab.lead('r', () => {}, { visible: 'maybe' })", 'policy.visible "maybe"'),
+        ("tab.lead('r', () => {}, { takeoverAfterMs: 9999 })", "policy.takeoverAfterMs 9999 is not valid"),
+        ("tab.lead('r', () => {}, { takeoverAfterMs: 'no' })", 'milliseconds (or "never"), at least 10000'),
         ("tab.queue('q:1')", 'queue "q:1" is not valid'),
         ("tab.queue('q').enqueue({ a: { b: [1, 2n] } })", "payload.a.b[1] is a bigint, which JSON cannot hold"),
         ("tab.queue('q').enqueue({ a: NaN })", "payload.a is NaN"),

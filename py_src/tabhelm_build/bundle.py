@@ -25,7 +25,10 @@ CACHE = ROOT / ".build"
 DIST = ROOT / "dist"
 RUNTIME = WEB / "node_modules" / "pyodide"
 RUNTIME_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
-ENGINE_MODULES = ("engine.mjs", "boot.mjs", "desk.mjs")
+BUNDLED = ("tabhelm.mjs", "engine.mjs")
+"""Made into one file each: a page loads one script, an engine another, and neither can be a mixture of two builds."""
+SOURCES = ("boot.mjs", "desk.mjs", "window.mjs", "tabhelm.d.ts")
+"""Served as they are."""
 SNAPSHOT = "snapshot.bin.gz"
 MANIFEST = "manifest.json"
 STAMP = ".stamp"
@@ -134,9 +137,11 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
         shutil.copyfile(RUNTIME / name, out / "pyodide" / name)
     for path in (wheel, micropip):
         shutil.copyfile(path, out / path.name)
-    for name in (*ENGINE_MODULES, "tabhelm.d.ts"):
-        shutil.copyfile(WEB / name, out / name)
-    _bundle_client(out)
+    stage = CACHE / f"stage-{out.name}"
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir()
+    for path in [*WEB.glob("*.mjs"), *WEB.glob("*.d.ts")]:
+        shutil.copyfile(path, stage / path.name)
     upstream = json.loads((RUNTIME / "pyodide-lock.json").read_text(encoding="utf-8"))
     packages = {path.name.split("-")[0]: path for path in (micropip, wheel)}
     beside = {name: lock_entry(path, path.name) for name, path in packages.items()}
@@ -145,7 +150,9 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
     whole = {**upstream, "packages": {**upstream["packages"], **above}}
     (out / "pyodide" / "pyodide-lock.json").write_text(json.dumps(whole, separators=(",", ":")), encoding="utf-8")
     shutil.copyfile(snapshot, out / SNAPSHOT)
-    build_id = digest([tag.encode(), *_identity(out), *(path.read_bytes() for path in _templates())])[:12]
+    build_id = digest(
+        [tag.encode(), *_identity(out), *_identity(stage), *(each.read_bytes() for each in _templates())]
+    )[:12]
     runtime = [f"pyodide/{name}" for name in RUNTIME_FILES]
     facts = {
         "version": tabhelm.__version__,
@@ -157,7 +164,12 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
         "files": {name: Entry.of(out / name) for name in (*runtime, wheel.name, SNAPSHOT)},
         "lock": {"info": upstream["info"], "packages": beside},
     }
-    _render(out, facts)
+    _render(stage, facts)
+    rendered = (path.name.removesuffix(".j2") for path in _templates())
+    for name in (*SOURCES, *rendered):
+        shutil.copyfile(stage / name, out / name)
+    _bundle(stage, out)
+    shutil.rmtree(stage)
     manifest = {
         "version": facts["version"],
         "buildId": build_id,
@@ -191,11 +203,11 @@ def _render(out: Path, facts: dict[str, Any]) -> None:
         (out / name.removesuffix(".j2")).write_text(environment.get_template(name).render(facts), encoding="utf-8")
 
 
-def _bundle_client(out: Path) -> None:
+def _bundle(stage: Path, out: Path) -> None:
     esbuild = WEB / "node_modules" / "esbuild" / "bin" / "esbuild"
-    options = "--bundle --minify --format=esm --target=es2023 --charset=utf8 --external:./build-info.mjs".split()
-    arguments = [str(esbuild), "tabhelm.mjs", *options, f"--outfile={out / 'tabhelm.mjs'}"]
-    run_node(arguments, cwd=WEB, what="bundling the client")
+    options = "--bundle --minify --format=esm --target=es2023 --charset=utf8 --out-extension:.js=.mjs".split()
+    arguments = [str(esbuild), *BUNDLED, *options, f"--outdir={out}"]
+    run_node(arguments, cwd=stage, what="bundling client and engine")
 
 
 def _replace(out: Path, draft: Path) -> None:

@@ -1,0 +1,69 @@
+// The window host: the engine in the page itself. Loaded only by pages that cannot have a shared engine, or want none.
+//
+// What the page says to its engine is handed over by a plain call: `freeze` and `bye` are said inside the handlers of `freeze`
+// and `pagehide`, and before those return every lock must be free and every request withdrawn. A frozen or cached page runs
+// no message handler, and one that holds a lock, or is next in line for it, starves the living. What the engine says
+// comes as messages, as from a worker.
+
+import { Engine } from "./engine.mjs";
+
+/**
+ * A hidden page's timers may be held back to one a minute. A page in which nothing happened for so long has not
+ * necessarily stood still, if it was hidden in that time.
+ */
+const THROTTLED_MS = 65_000;
+
+/** The page's engines by name, each with its interpreter, booted once. @type {Map<string, Engine>} */
+const engines = new Map();
+let shownAt = -Infinity; // when the page was last hidden no more
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) shownAt = performance.now();
+});
+// The page client listens for these two since before it loaded this file: its sessions have said their `bye` by then.
+window.addEventListener("pagehide", () => {
+  for (const engine of engines.values()) engine.suspend();
+});
+window.addEventListener("pageshow", () => {
+  for (const engine of engines.values()) engine.resume();
+});
+
+/** @param {number} limitMs @param {number} sinceMs by `performance.now()` */
+function patience(limitMs, sinceMs) {
+  return document.hidden || shownAt >= sinceMs ? Math.max(limitMs, THROTTLED_MS) : limitMs;
+}
+
+/** @param {string} name */
+function engineOf(name) {
+  let engine = engines.get(name);
+  if (!engine || engine.failed) {
+    engine = new Engine(name, { patience });
+    engines.set(name, engine);
+  }
+  return engine;
+}
+
+/**
+ * Connect a session of this page to its engine, which is started if there is none yet.
+ * @param {string} name as the worker's would be
+ * @param {(data: unknown) => void} receive
+ */
+export function connect(name, receive) {
+  const { port1, port2 } = new MessageChannel();
+  const port = {
+    /** @type {((event: {data: unknown}) => void) | null} */
+    onmessage: null,
+    postMessage: (/** @type {unknown} */ data) => port1.postMessage(data),
+    close: () => port1.close(),
+  };
+  port2.onmessage = (event) => receive(event.data);
+  engineOf(name).connect(port);
+  return {
+    post: (/** @type {object} */ data) => port.onmessage?.({ data }),
+    close: () => {
+      port2.onmessage = null;
+      port2.close();
+    },
+    patience,
+  };
+}
