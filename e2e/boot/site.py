@@ -1,7 +1,9 @@
 """Serves a bundle under the demo's policy: whole at ``/tabhelm/``, with one broken file at ``/broken/<how>/<file>/``.
 
 ``how``: ``missing`` (404), ``page`` (a login page with status 200), ``short`` (the second half cut off), ``changed``
-(one byte is another), ``untyped`` (served as application/octet-stream), ``silent`` (no answer until the site closes).
+(one byte is another), ``untyped`` (served as application/octet-stream), ``silent`` (no answer until the site closes),
+``stuck`` (half of it, then nothing), ``slow`` (in pieces, half a second apart), ``once`` (changed the first time, and
+kept by the browser's cache; whole from then on).
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ _TYPES = {".mjs": "text/javascript", ".wasm": "application/wasm"}
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A running site. ``extra``: path → content, served before anything else."""
+    """A running site. ``extra``: path → content, served before anything else. ``asked``: paths asked for, in order."""
 
     url: str
     extra: dict[str, bytes]
+    asked: list[str]
 
 
 @contextmanager
@@ -45,12 +48,15 @@ def serve(bundle: Path) -> Iterator[Site]:
     """Serve ``bundle`` on a free port of this machine."""
     extra: dict[str, bytes] = {"/worker.mjs": WORKER}
     closing = threading.Event()
+    seen: set[str] = set()
+    asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
+            asked.append(path)
             top, _, rest = path.removeprefix("/").partition("/")
             how = broken = ""
             if top == "broken":
@@ -79,18 +85,36 @@ def serve(bundle: Path) -> Iterator[Site]:
                     self.answer(200, body[:-9] + bytes([body[-9] ^ 1]) + body[-8:], kind)
                 case "untyped":
                     self.answer(200, body, "application/octet-stream")
+                case "stuck":
+                    self.begin(200, len(body), kind)
+                    self.wfile.write(body[: len(body) // 2])
+                    closing.wait()
+                    self.close_connection = True
+                case "slow":
+                    self.begin(200, len(body), kind)
+                    step = len(body) // 5 + 1
+                    for start in range(0, len(body), step):
+                        self.wfile.write(body[start : start + step])
+                        closing.wait(0.5)
+                case "once":
+                    first = self.path not in seen
+                    seen.add(self.path)
+                    self.spoilt("changed", body, kind) if first else self.answer(200, body, kind)
                 case _:
                     closing.wait()
                     self.close_connection = True
 
         def answer(self, status: int, body: bytes, kind: str) -> None:
+            self.begin(status, len(body), kind)
+            self.wfile.write(body)
+
+        def begin(self, status: int, length: int, kind: str) -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(length))
             self.send_header("Content-Security-Policy", POLICY)
             self.send_header("Cache-Control", "max-age=600")
             self.end_headers()
-            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -105,7 +129,7 @@ def serve(bundle: Path) -> Iterator[Site]:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield Site(f"http://127.0.0.1:{server.server_port}", extra)
+            yield Site(f"http://127.0.0.1:{server.server_port}", extra, asked)
         finally:
             closing.set()
             server.shutdown()
