@@ -1,7 +1,8 @@
 """What goes over the BroadcastChannel between engines: one JSON text a message, and nothing is trusted.
 
-Two kinds: a ``Beacon`` says which tabs an engine has and what they lead; a ``Nudge`` says that a queue changed. Both
-are hints. Anything else on the channel (other versions, other libraries, hostile or broken pages) is counted and
+A ``Beacon`` says which tabs an engine has and what they lead, ``LeaderSigns`` which queues they lead (for engines of
+other protocols, which share the queues); a ``Nudge`` says that a queue changed, an ``Ask`` wants one engine to speak.
+All are hints. Anything else on the channel (other versions, other libraries, hostile or broken pages) is counted and
 ignored.
 """
 
@@ -73,7 +74,25 @@ class Nudge:
     resume: bool = False
 
 
-Message = Beacon | Nudge
+@dataclass(frozen=True, slots=True)
+class LeaderSigns:
+    """Which queues an engine's tabs lead. ``number`` and ``next`` as in its beacons."""
+
+    sender: str
+    number: int
+    next: float
+    leaders: tuple[LeaderNote, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The engine ``asked`` shall say who it has, if it is alive."""
+
+    sender: str
+    asked: str
+
+
+Message = Beacon | Nudge | LeaderSigns | Ask
 
 
 class Ignored(ValueError):
@@ -86,8 +105,9 @@ class Ignored(ValueError):
 
 def encode(message: Message) -> str:
     """The text of a message."""
-    kind = "beacon" if isinstance(message, Beacon) else "nudge"
-    return json.dumps({"tabhelm": WIRE_VERSION, "kind": kind, **asdict(message)}, separators=(",", ":"))
+    return json.dumps(
+        {"tabhelm": WIRE_VERSION, "kind": _KINDS[type(message)], **asdict(message)}, separators=(",", ":")
+    )
 
 
 def decode(data: object) -> Message:
@@ -161,7 +181,26 @@ def _nudge(value: Mapping[str, Any]) -> Nudge:
     return Nudge(_text(value["sender"]), _text(value["queue"]), _flag(value.get("resume", False)))
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], Message]] = {"beacon": _beacon, "nudge": _nudge}
+def _signs(value: Mapping[str, Any]) -> LeaderSigns:
+    return LeaderSigns(
+        sender=_text(value["sender"]),
+        number=_whole(value["number"]),
+        next=_seconds(value["next"], most=MAX_NEXT),
+        leaders=tuple(_leader(item) for item in _list(value["leaders"])),
+    )
+
+
+def _ask(value: Mapping[str, Any]) -> Ask:
+    return Ask(_text(value["sender"]), _text(value["asked"]))
+
+
+_KINDS: dict[type[Message], str] = {Beacon: "beacon", Nudge: "nudge", LeaderSigns: "leaders", Ask: "ask"}
+_READERS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
+    "beacon": _beacon,
+    "nudge": _nudge,
+    "leaders": _signs,
+    "ask": _ask,
+}
 
 
 def _text(value: object, *, empty: bool = False) -> str:

@@ -152,6 +152,11 @@ def queue_resource(app: str, queue: str, scope: str | None = None) -> Resource:
     return Resource(app, QUEUE_RESOURCE, queue if scope is None else f"{queue}:{scope}", DATA_VERSION)
 
 
+def is_queue(token_resource: str) -> bool:
+    """Whether a token resource is an offline queue's: shared by all protocols of its app."""
+    return token_resource.split(":")[1:2] == [QUEUE_RESOURCE]
+
+
 def channel_name(app: str, protocol: int) -> str:
     """The BroadcastChannel of all tabs of an app that speak the same protocol."""
     return f"tabhelm:{check_part('app', app)}:v{check_protocol(protocol)}"

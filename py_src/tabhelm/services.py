@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tabhelm.authority import WebLocksAuthority
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.leadership.election import ElectionServices
-from tabhelm.messages import Beacon, Ignored, Message, Nudge, decode
+from tabhelm.messages import Ask, Beacon, Ignored, LeaderNote, LeaderSigns, Message, Nudge, decode
 from tabhelm.names import channel_name, database_name, queue_channel
 from tabhelm.observe import Events, StorageChanged
 from tabhelm.ports import Ports
@@ -32,7 +34,7 @@ class Services:
         self.in_page = in_page
         self.events = Events()
         self.tasks = Tasks(self.events.failed)
-        self.roster = Roster(engine_id)
+        self.roster = Roster(engine_id, in_page=in_page)
         self.memory = EpochMemory()
         name = database_name(app)
         self.database = ReopeningDatabase(name, lambda: ports.databases.database(name, SCHEMA))
@@ -41,13 +43,16 @@ class Services:
         self.channel.subscribe(self._heard_beacon)
         self.queue_channel = ReopeningChannel(lambda: ports.channels.open(queue_channel(app)))
         self.queue_channel.subscribe(self._heard_nudge)
-        self.beaconer = Beaconer(self.roster, self.channel, ports.clock, ports.entropy, in_page=in_page)
-        self.watch = EngineWatch(self.roster, ports.locks, self.tasks, app, protocol)
+        self.beaconer = Beaconer(
+            self.roster, self.channel, ports.clock, ports.entropy, queue_channel=self.queue_channel
+        )
+        self.watch = EngineWatch(self.roster, ports.locks, ports.clock, self.tasks, app, protocol)
         issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
         self.elections = ElectionServices(
             clock=ports.clock,
             entropy=ports.entropy,
             roster=self.roster,
+            watch=self.watch,
             authority=WebLocksAuthority(ports.locks, issuer, protocol),
             events=self.events,
             tasks=self.tasks,
@@ -88,17 +93,23 @@ class Services:
     def _heard_beacon(self, data: object) -> None:
         message = self._read(data)
         if isinstance(message, Beacon):
-            for leader in message.leaders:
-                if leader.domain:
-                    self.memory.heard(leader.domain, leader.resource, leader.epoch)
+            self._remember(message.leaders)
             if self.roster.heard(message, self.ports.clock.monotonic()):
                 self.beaconer.greet()
-                self.watch.met(message.sender)
+        elif isinstance(message, Ask) and message.asked == self.engine_id:
+            self.beaconer.greet()  # by a timer, as all that we say: the answer of a frozen page would be a lie
 
     def _heard_nudge(self, data: object) -> None:
         message = self._read(data)
         if isinstance(message, Nudge):
             self.queues.heard(message)
+        elif isinstance(message, LeaderSigns) and self.roster.heard_signs(message, self.ports.clock.monotonic()):
+            self._remember(message.leaders)
+
+    def _remember(self, leaders: Iterable[LeaderNote]) -> None:
+        for leader in leaders:
+            if leader.domain:
+                self.memory.heard(leader.domain, leader.resource, leader.epoch)
 
     def _read(self, data: object) -> Message | None:
         try:

@@ -169,8 +169,7 @@ class Tab:
         if self.services.in_page and state.lifecycle == "frozen":
             # Our own timers stand still with the page: what is not said now is not said before the thaw. Its locks are
             # dropped already, so it leads nothing.
-            for resource in self._elections:
-                self.services.roster.clear_leading(resource, self.identity.connection_id)
+            self._leads_nothing(self.identity.connection_id)
             self._announce()
             self.services.beaconer.speak()
         else:
@@ -214,8 +213,7 @@ class Tab:
         old, self.identity = self.identity, identity
         self._stalled = False
         if old.connection_id != identity.connection_id:
-            for resource in self._elections:
-                self.services.roster.clear_leading(resource, old.connection_id)
+            self._leads_nothing(old.connection_id)
             self.services.roster.remove_own(old.connection_id)
         self._announce()
         self._look()
@@ -280,6 +278,11 @@ class Tab:
     def _announce(self) -> None:
         if self._left is None:
             self.services.roster.put_own(self._note(), self.services.ports.clock.monotonic())
+
+    def _leads_nothing(self, connection_id: str) -> None:
+        now = self.services.ports.clock.monotonic()
+        for resource in self._elections:
+            self.services.roster.clear_leading(resource, connection_id, now)
 
     def _look(self) -> None:
         for election in list(self._elections.values()):

@@ -8,7 +8,7 @@ import pytest
 
 from tabhelm.messages import Beacon, LeaderNote, TabNote, decode, encode
 from tabhelm.presence import Beaconer, Roster, claim_identity
-from tabhelm.presence.roster import TICK
+from tabhelm.presence.signs import TICK
 from tabhelm.simulated import World
 
 TAB = TabNote("t-1", "c-1", 1, "active", True, True, "1.0", (), ("app:r",), 2.0)

@@ -33,6 +33,10 @@ class Hold(Protocol):
     def held(self) -> bool:
         """Whether ownership is held now; turns false synchronously when it ends."""
 
+    @property
+    def lost(self) -> str | None:
+        """Why ownership ended: ``lock-stolen`` (taken over by force) or ``lock-lost``; ``None`` while it is held."""
+
     def on_end(self, callback: Callable[[str], None]) -> None:
         """Call back once with the reason when ownership ends."""
 
@@ -73,4 +77,15 @@ class Authority(Protocol):
         Raises:
             LockWithdrawn: the owner may not ask now.
             DatabaseError: the store could not be read.
+        """
+
+    async def take_over(self, resource: Resource, *, owner: str, owner_id: str, wanted: Callable[[], bool]) -> Hold:
+        """Take ownership by force from whoever has it. Only where the authority is fenced.
+
+        The new hold's epoch counts as a takeover: a holder that was robbed before it had its own is refused it.
+        ``wanted`` is asked once more at the last moment.
+
+        Raises:
+            LockWithdrawn: the owner may not ask now, or it is no longer wanted.
+            DatabaseError: the store could not be read; nothing was taken.
         """

@@ -9,32 +9,58 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tabhelm.authority.base import Guarantees
-from tabhelm.errors import LeadershipLost
+from tabhelm.errors import LeadershipLost, LockWithdrawn
 from tabhelm.fencing.epochs import EpochIssuer, Grant
 from tabhelm.fencing.token import HighWater
 from tabhelm.names import Resource
-from tabhelm.ports import HeldLock, Locks
+from tabhelm.ports import HeldLock, LockEnd, Locks
 
 NAME = "web-locks"
 
 
 class WebLocksHold:
-    """A held lock, and the epoch issued under it."""
+    """A held lock, and the epoch issued under it. ``forced``: it was stolen from its holder."""
 
-    def __init__(self, resource: Resource, lock: HeldLock, issuer: EpochIssuer, owner_id: str, takeovers: int) -> None:
+    def __init__(
+        self,
+        resource: Resource,
+        lock: HeldLock,
+        issuer: EpochIssuer,
+        owner_id: str,
+        takeovers: int,
+        *,
+        forced: bool = False,
+    ) -> None:
         self._resource = resource.token_resource
         self._lock = lock
         self._issuer = issuer
         self._owner_id = owner_id
         self._takeovers = takeovers
+        self._forced = forced
         self._grant: Grant | None = None
+        self._end: LockEnd | None = None
+        self._callbacks: list[Callable[[str], None]] = []
+        lock.on_end(self._ended)
 
     @property
     def held(self) -> bool:
         return self._lock.held
 
+    @property
+    def lost(self) -> str | None:
+        if self._lock.held:
+            return None
+        return "lock-stolen" if self._end == "stolen" else "lock-lost"
+
     def on_end(self, callback: Callable[[str], None]) -> None:
-        self._lock.on_end(callback)
+        self._callbacks.append(callback)
+        if self._end is not None:
+            callback(self._end)
+
+    def _ended(self, end: LockEnd) -> None:
+        self._end = end
+        for callback in self._callbacks:
+            callback(end)
 
     def release(self) -> None:
         self._lock.release()
@@ -42,7 +68,12 @@ class WebLocksHold:
     async def begin(self) -> Grant:
         self._require_held()
         self._grant = await self._issuer.issue(
-            self._resource, self._owner_id, NAME, takeovers_seen=self._takeovers, holds=lambda: self._lock.held
+            self._resource,
+            self._owner_id,
+            NAME,
+            takeovers_seen=self._takeovers,
+            takeover=self._forced,
+            holds=lambda: self._lock.held,
         )
         # The lock may have gone while the transaction completed: the next holder's epoch is above ours, ours is void.
         self._require_held()
@@ -64,8 +95,8 @@ class WebLocksHold:
         return self._grant
 
     def _require_held(self) -> None:
-        if not self._lock.held:
-            raise LeadershipLost(self._resource, "lock-lost")
+        if (reason := self.lost) is not None:
+            raise LeadershipLost(self._resource, reason)
 
 
 class WebLocksAuthority:
@@ -86,3 +117,14 @@ class WebLocksAuthority:
         lock = await self._locks.acquire(resource.lock(self._protocol), owner=owner)
         assert lock is not None, "only ifAvailable requests can come back without a lock"
         return WebLocksHold(resource, lock, self._issuer, owner_id, takeovers)
+
+    async def take_over(
+        self, resource: Resource, *, owner: str, owner_id: str, wanted: Callable[[], bool]
+    ) -> WebLocksHold:
+        takeovers = await self._issuer.takeovers(resource.token_resource)
+        name = resource.lock(self._protocol)
+        if not wanted():
+            raise LockWithdrawn(name, "its holder gave a sign of life")
+        lock = await self._locks.acquire(name, owner=owner, steal=True)
+        assert lock is not None, "only ifAvailable requests can come back without a lock"
+        return WebLocksHold(resource, lock, self._issuer, owner_id, takeovers, forced=True)

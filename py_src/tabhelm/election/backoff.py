@@ -10,6 +10,7 @@ NO_FAILURE = frozenset(
         "max-hold",
         "loop-finished",
         "lock-lost",
+        "lock-stolen",
         "dropped",
         "stolen",
         "withdrawn",

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from tabhelm.errors import TabhelmError
 from tabhelm.host.session import Session
+from tabhelm.host.silent_engine import SilentEngines
 from tabhelm.json_text import loads
+from tabhelm.leadership import Election
 from tabhelm.observe import EngineReady
 from tabhelm.ports import Ports
 from tabhelm.tab import Services
@@ -35,6 +37,7 @@ class EngineHost:
         self._in_page = info.get("host") == "window"
         self.services = Services(ports, info["app"], info["protocol"], info["engine"], in_page=self._in_page)
         self.sessions: dict[str, Session] = {}
+        self._silent = SilentEngines(self.services, self._elections)
         self.services.events.emit(
             EngineReady(info["engine"], info["from"], float(info["bootMs"]), info.get("fallbackReason"))
         )
@@ -92,6 +95,8 @@ class EngineHost:
             self._post(name, {"type": "refused", "error": {"code": error.code, "message": str(error)}})
             return
         self.sessions[name] = session
+        if session.silent_engine is not None:
+            self._silent.told(session.silent_engine, session.stall_after)
         info = {key: self._info.get(key) for key in ("from", "bootMs", "fallbackReason")}
         session.joined(info)
         if self._info.get("fallbackReason"):
@@ -99,6 +104,9 @@ class EngineHost:
             self._post(
                 name, {"type": "event", "event": {"type": "boot-fallback", "reason": self._info["fallbackReason"]}}
             )
+
+    def _elections(self) -> list[Election]:
+        return [election for session in self.sessions.values() for election in session.tab.elections.values()]
 
     def _post(self, session: str, message: dict[str, Any]) -> None:
         self._bridge.post(session, json.dumps(message, separators=(",", ":")))

@@ -42,7 +42,8 @@ class Session:
         self._post = post
         self._services = services
         self._test_hooks = field(hello, "testHooks", bool, False)
-        self._silent_engine = optional_text(hello, "silentEngine")
+        self.silent_engine = optional_text(hello, "silentEngine")
+        self.stall_after = milliseconds(hello, "stallAfterMs", LeadershipPolicy().stall_after)
         self._elections: dict[str, Election] = {}
         self._loops: dict[str, PageLoop] = {}
         self._queues: dict[str, Queue | TabhelmError] = {}

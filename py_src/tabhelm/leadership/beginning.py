@@ -9,7 +9,7 @@ from tabhelm.authority.base import Hold
 from tabhelm.errors import DatabaseBlocked
 from tabhelm.leadership.barrier import raise_marks
 from tabhelm.leadership.tenure import Tenure
-from tabhelm.observe import EpochIssued, Events
+from tabhelm.observe import EpochIssued, Events, TookOver
 from tabhelm.ports import Clock, Http
 from tabhelm.tasks import within
 
@@ -26,8 +26,18 @@ async def acknowledged(clock: Clock, patience: float, confirming: Coroutine[Any,
         return False
 
 
-async def begin(hold: Hold, resource: str, fence: str | None, clock: Clock, http: Http, events: Events) -> Tenure:
+async def begin(
+    hold: Hold,
+    resource: str,
+    fence: str | None,
+    clock: Clock,
+    http: Http,
+    events: Events,
+    silent_for: float | None = None,
+) -> Tenure:
     """Issue the epoch of a hold, and show it to the receiver ``fence`` if there is one.
+
+    ``silent_for``: the hold was taken by force from a holder that had been silent for so many seconds.
 
     Raises:
         LeadershipLost: somebody else leads by now.
@@ -41,6 +51,8 @@ async def begin(hold: Hold, resource: str, fence: str | None, clock: Clock, http
     tenure = Tenure(resource, hold, grant)
     if grant is not None:
         events.emit(EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority))
+        if silent_for is not None:
+            events.emit(TookOver(grant.resource, grant.epoch, round(silent_for * 1000)))
         if fence is not None:
             await raise_marks(http, fence, tenure, tenure.stream(BARRIER_STREAM), events)
     return tenure

@@ -1,78 +1,47 @@
 """One tab's election for one resource: ask, be granted, begin, lead, step down, ask again.
 
 Acquisition decides, ranking only says who should ask: the best candidate keeps a queued request (warm standby), the
-others watch, and ask too if no leader has been seen for a while that grows with their rank. A grant is not leadership:
-the tab must acknowledge it, the epoch must be durable, and the receiver must have seen it, before the loop starts.
-
-Stepping down has one order: revoke the token, tell the loop, wait for it up to ``grace``, release, announce.
+others watch, and ask too if no leader has been seen for a while that grows with their rank. A standby that waits behind
+a holder without any sign of life takes over by force (``silence``). What a grant comes to is its ``Term``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from tabhelm.authority.base import Authority, Hold
-from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, ineligible, rank
-from tabhelm.errors import LeadershipLost, LockWithdrawn, TabhelmError
-from tabhelm.leadership.beginning import acknowledged, begin
+from tabhelm.authority.base import Hold
+from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, Takeover, ineligible, rank
+from tabhelm.errors import LockWithdrawn, TabhelmError
+from tabhelm.leadership.changes import Changes
 from tabhelm.leadership.context import LeaderContext
+from tabhelm.leadership.office import Candidate, ElectionServices, LeaderLoop
+from tabhelm.leadership.silence import Silence
 from tabhelm.leadership.states import (
     TRANSITIONS,
     BackingOff,
     Idle,
     Leading,
     State,
-    SteppingDown,
     Stopped,
     Waiting,
     name_of,
 )
-from tabhelm.leadership.tenure import Tenure
-from tabhelm.messages import LeaderNote
+from tabhelm.leadership.term import Term
 from tabhelm.names import Resource
-from tabhelm.observe import Events, LeadershipChanged, LoopFailed, LoopOverran
-from tabhelm.ports import Clock, Entropy, Http, Timer
-from tabhelm.presence import Identity, LeaderInfo, Roster, TabInfo
-from tabhelm.tasks import Tasks
+from tabhelm.observe import LeadershipChanged
+from tabhelm.ports import Timer
+from tabhelm.presence import LeaderInfo
 
-T = TypeVar("T")
-LeaderLoop = Callable[[LeaderContext], Awaitable[None]]
+__all__ = ["Barred", "Candidate", "Election", "ElectionServices", "LeaderLoop"]
+
 Barred = Callable[[], str | None]
 """Why its tab may not lead just now, beyond what the policy says: one short word; ``None`` if it may. Asked at every
 look, so it must be quick; whoever changes the answer calls ``Election.look``."""
 
 STAGGER = 0.25
 """Seconds without a leader, times rank, after which a tab that is not the best candidate asks too."""
-_GRACELESS = frozenset({"frozen", "stalled", "closing"})
-
-
-class Candidate(Protocol):
-    """The tab that stands."""
-
-    @property
-    def identity(self) -> Identity: ...
-
-    def info(self) -> TabInfo:
-        """How the tab is now."""
-
-    async def confirm(self, election: Election) -> bool:
-        """Whether the tab can work now (a page acknowledges its grant). Bounded by the policy's ``engine_patience``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ElectionServices:
-    """What all elections of one engine share."""
-
-    clock: Clock
-    entropy: Entropy
-    roster: Roster
-    authority: Authority
-    events: Events
-    tasks: Tasks
-    http: Http
 
 
 class Election:
@@ -88,46 +57,59 @@ class Election:
         barred: Barred = lambda: None,
     ) -> None:
         self.resource = resource
+        self.key = resource.token_resource
         self.policy = policy
+        self.candidate = candidate
+        self.services = services
+        self.changes = Changes(services.clock)
         self.status: State = Idle("starting")
         self._loop = loop
-        self._candidate = candidate
-        self._services = services
         self._barred = barred
-        self._key = resource.token_resource
-        self._wake = asyncio.Event()
+        # Force is only safe where the old holder's late writes are refused.
+        self._takeover = policy.takeover if services.authority.guarantees.fenced else Takeover.never
+        self._claim: float | None = None
         self._news: Timer | None = None
         self._stop: str | None = None
         self._resign: str | None = None
-        self._hold_limit: Timer | None = None
         self._leaderless_since: float | None = None
-        self._body: asyncio.Task[None] | None = None
+        self._term: Term | None = None
         self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
         self._subscribers: list[Callable[[State], None]] = []
         self._unsubscribe = services.roster.subscribe(self._heard_news)
-        self._task = services.tasks.start(self._run(), f"election {self._key}")
+        self._task = services.tasks.start(self._run(), f"election {self.key}")
 
     # -- for the owner ------------------------------------------------------------------------------------------------
 
     def leader(self) -> LeaderInfo | None:
         """Who is said to lead: a hint."""
-        return self._services.roster.leader(self._key, self._services.clock.monotonic())
+        return self.services.roster.leader(self.key, self.services.clock.monotonic())
 
     def look(self) -> None:
         """The tab changed (lifecycle, visibility, network, capabilities): act on it at once."""
-        self._wake.set()
+        self.changes.tell()
 
     def step_down(self, reason: str = "step-down") -> None:
         """Give leadership up, if held, and go on taking part."""
         if isinstance(self.status, (Leading, Waiting)):
             self._resign = reason
-            self._wake.set()
+            self.changes.tell()
+
+    def claim(self, silent_for: float) -> bool:
+        """The holder of the lock is known to hang: take over at once. True if this election will.
+
+        Only one that waits does, and only under a policy that allows takeovers. ``silent_for`` is in seconds.
+        """
+        if not isinstance(self.status, Waiting) or self._takeover.after is None:
+            return False
+        self._claim = silent_for
+        self.changes.tell()
+        return True
 
     def stop(self, reason: str = "stopped") -> None:
         """Step down and take part no more."""
         if self._stop is None:
             self._stop = reason
-            self._wake.set()
+            self.changes.tell()
 
     async def stopped(self) -> Stopped:
         """Wait until it is over."""
@@ -159,6 +141,44 @@ class Election:
 
         return unsubscribe
 
+    # -- for its term (``Office``) ------------------------------------------------------------------------------------
+
+    async def run_loop(self, context: LeaderContext) -> None:
+        """The leader's own work."""
+        await self._loop(context)
+
+    async def confirm(self) -> bool:
+        """Whether the tab can work now."""
+        return await self.candidate.confirm(self)
+
+    def barred(self) -> str | None:
+        """Why nothing may go on: stopped, or the tab may not lead now."""
+        return self._stop or self._unfit()
+
+    def resigning(self) -> str | None:
+        """Why leadership is to be given up, if it is."""
+        return self._resign
+
+    def enter(self, state: State) -> None:
+        """Change the status, and tell."""
+        if state == self.status:
+            return
+        before, after = name_of(self.status), name_of(state)
+        assert after in TRANSITIONS[before], f"{before} -> {after} is no transition"
+        self.status = state
+        info = self.candidate.info()
+        reason = str(getattr(state, "reason", "granted" if isinstance(state, Leading) else "eligible"))
+        epoch = getattr(state, "epoch", None)
+        self.services.events.emit(
+            LeadershipChanged(self.key, info.tab_id, before, after, reason, epoch, info.lifecycle, info.visible)
+        )
+        for subscriber in list(self._subscribers):
+            try:
+                subscriber(state)
+            except Exception as error:  # dropped: watching must not break what is watched
+                self._subscribers.remove(subscriber)
+                self.services.events.failed(f"subscriber of election {self.key}", error)
+
     # -- the run ------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -171,12 +191,13 @@ class Election:
             raise
         finally:
             self._unsubscribe()
+            self.services.watch.first_in_line(self, None)
             if self._news is not None:
                 self._news.cancel()
-            self._enter(Stopped(self._stop or "closed", error))
+            self.enter(Stopped(self._stop or "closed", error))
 
     async def _round(self) -> None:
-        if self._body is not None and not self._body.done():
+        if self._term is not None and self._term.working:
             await self._idle("loop-still-running")  # it overran its grace; two bodies at once would be worse than none
             return
         if (reason := self._unfit()) is not None:
@@ -188,262 +209,147 @@ class Election:
         place = self._place()
         patience = self._patience(place)
         if patience is None or patience > 0:
-            self._enter(Waiting(False, place))
-            await self._change(patience)
+            self.enter(Waiting(False, place))
+            await self.changes.wait(patience)
             return
-        self._enter(Waiting(True, place))
+        self.enter(Waiting(True, place))
         try:
-            hold = await self._acquire()
+            term = await self._stand_by()
         except TabhelmError as failure:
             await self._back_off("withdrawn" if isinstance(failure, LockWithdrawn) else failure.code)
             return
-        if hold is not None:
-            try:
-                await self._serve(hold)
-            finally:
-                hold.release()
+        if term is not None:
+            await self._serve(term)
+
+    async def _serve(self, term: Term) -> None:
+        self._term = term
+        reason = await term.serve()
+        if term.led_for > self.policy.max_backoff:
+            self._backoff.reset()  # it led well for a while: what ended it is no repeated failure
+        if self.barred() is None:
+            await self._back_off(reason)
 
     async def _idle(self, reason: str) -> None:
-        self._resign = None
-        self._enter(Idle(reason))
-        await self._change()
+        self._resign = self._claim = None
+        self.enter(Idle(reason))
+        await self.changes.wait()
 
     def _unfit(self) -> str | None:
         """Why this tab may not lead now; ``None`` if it may."""
-        return ineligible(self.policy, self._candidate.info()) or self._barred()
+        return ineligible(self.policy, self.candidate.info()) or self._barred()
+
+    async def _back_off(self, reason: str) -> None:
+        if reason in NO_FAILURE or reason == self._resign:
+            self._backoff.reset()  # a short pause is enough
+        delay = self._backoff.next()
+        self._resign = self._claim = None
+        self.enter(BackingOff(reason, delay))
+        until = self.services.clock.monotonic() + delay
+        while self._stop is None and (left := until - self.services.clock.monotonic()) > 0:
+            await self.changes.wait(left)
+
+    # -- who should ask -----------------------------------------------------------------------------------------------
 
     def _place(self) -> int:
-        now = self._services.clock.monotonic()
-        leader = self._services.roster.leader(self._key, now)
+        now = self.services.clock.monotonic()
+        leader = self.services.roster.leader(self.key, now)
         if leader is not None:
             self._leaderless_since = None
         elif self._leaderless_since is None:
             self._leaderless_since = now
-        order = rank(self.policy, self._key, self._services.roster.tabs(now))
-        connections = [
-            tab.connection_id for tab in order if leader is None or tab.connection_id != leader.connection_id
+        order = [
+            tab
+            for tab in rank(self.policy, self.key, self.services.roster.tabs(now))
+            if leader is None or tab.connection_id != leader.connection_id
         ]
-        me = self._candidate.identity.connection_id
+        self.services.watch.first_in_line(self, order[0].engine_id if order else None)
+        connections = [tab.connection_id for tab in order]
+        me = self.candidate.identity.connection_id
         return connections.index(me) if me in connections else len(connections)
 
     def _patience(self, place: int) -> float | None:
         """Seconds until this tab may ask: 0 now, ``None`` while another tab leads and a better one stands by."""
-        if place == 0:
+        if place == 0 or self._claim is not None:
             return 0.0
         if self._leaderless_since is None:
             return None
-        return max(0.0, self._leaderless_since + STAGGER * place - self._services.clock.monotonic())
+        return max(0.0, self._leaderless_since + STAGGER * place - self.services.clock.monotonic())
 
-    async def _acquire(self) -> Hold | None:
-        identity = self._candidate.identity
-        asking = self._services.tasks.start(
-            self._services.authority.acquire(self.resource, owner=identity.connection_id, owner_id=identity.owner_id),
-            f"acquire {self._key}",
-            supervised=False,
-        )
+    # -- standing by --------------------------------------------------------------------------------------------------
+
+    async def _stand_by(self) -> Term | None:
+        """Ask, and take over by force what is held in silence. ``None``: standing by was given up."""
+        silence = Silence(self.services.roster, self.key, self._takeover, self.services.clock)
         try:
-            await self._follow(asking, self._still_asks)
+            hold = await self._ask(silence)
+            if hold is not None:
+                return Term(self, hold)
+            return await self._take_over(silence) if self._still_asks() and self._overdue(silence) else None
+        finally:
+            self._claim = None  # it was about this holder
+
+    async def _ask(self, silence: Silence) -> Hold | None:
+        identity = self.candidate.identity
+        asking = self.services.authority.acquire(
+            self.resource, owner=identity.connection_id, owner_id=identity.owner_id
+        )
+        return await self._hold_of(
+            asking,
+            lambda: self._still_asks() and not self._overdue(silence),
+            lambda: silence.left(self._rank),
+        )
+
+    async def _take_over(self, silence: Silence) -> Term | None:
+        identity = self.candidate.identity
+        silent_for = silence.lasted() if self._claim is None else max(self._claim, silence.lasted())
+        taking = self.services.authority.take_over(
+            self.resource,
+            owner=identity.connection_id,
+            owner_id=identity.owner_id,
+            wanted=lambda: self._overdue(silence),
+        )
+        hold = await self._hold_of(taking, lambda: self._still_asks() and self._overdue(silence), lambda: None)
+        return None if hold is None else Term(self, hold, silent_for)
+
+    async def _hold_of(
+        self,
+        request: Coroutine[Any, Any, Hold],
+        goes_on: Callable[[], bool],
+        look_again: Callable[[], float | None],
+    ) -> Hold | None:
+        """What the request gets, ``None`` if it was given up. Cancelled, it leaves no lock behind."""
+        asking = self.services.tasks.start(request, f"acquire {self.key}", supervised=False)
+        try:
+            await self.changes.follow(asking, goes_on, look_again)
         except asyncio.CancelledError:
             if not asking.cancelled() and asking.exception() is None:
                 asking.result().release()
             raise
         return None if asking.cancelled() else asking.result()
 
-    async def _follow(self, task: asyncio.Task[T], goes_on: Callable[[], bool]) -> None:
-        """Wait until ``task`` has ended; cancel it as soon as it should not go on, and when we are cancelled."""
-        task.add_done_callback(lambda _: self._wake.set())
-        try:
-            while not task.done():
-                if goes_on():
-                    await self._change()
-                else:
-                    task.cancel()
-                    await _settled(task)
-        except asyncio.CancelledError:
-            task.cancel()
-            await _settled(task)
-            raise
-
     def _still_asks(self) -> bool:
-        if self._stop is not None or self._resign is not None:
-            return False
-        if self._unfit() is not None:
+        if self.barred() is not None or self._resign is not None:
             return False
         place = self._place()
-        if place != getattr(self.status, "rank", place):
-            self._enter(Waiting(True, place))
+        if place != self._rank:
+            self.enter(Waiting(True, place))
         return self._patience(place) is not None
 
-    async def _serve(self, hold: Hold) -> None:
-        hold.on_end(lambda _: self._wake.set())
-        begun = await self._begin(hold)
-        reason = begun if isinstance(begun, str) else await self._lead(hold, begun)
-        hold.release()
-        if self._stop is None and self._unfit() is None:
-            await self._back_off(reason)
+    @property
+    def _rank(self) -> int:
+        return self.status.rank if isinstance(self.status, Waiting) else 0
 
-    async def _begin(self, hold: Hold) -> Tenure | str:
-        """Begin to lead, or why not: the grant is given back at once when leading is no longer wanted or allowed."""
-        beginning = self._services.tasks.start(self._try_to_begin(hold), f"begin {self._key}", supervised=False)
-        await self._follow(beginning, lambda: self._hindrance(hold) is None)
-        if beginning.cancelled():
-            return self._hindrance(hold) or "withdrawn"
-        return _failure(beginning) or self._hindrance(hold) or beginning.result() or "not-acknowledged"
+    def _overdue(self, silence: Silence) -> bool:
+        """Whether the holder has been silent for too long."""
+        return self._claim is not None or silence.left(self._rank) == 0.0
 
-    async def _try_to_begin(self, hold: Hold) -> Tenure | None:
-        services = self._services
-        confirming = self._candidate.confirm(self)
-        if not await acknowledged(services.clock, self.policy.engine_patience, confirming):
-            return None
-        return await begin(hold, self._key, self.policy.fence, services.clock, services.http, services.events)
-
-    def _hindrance(self, hold: Hold) -> str | None:
-        """Why a grant may not become leadership, or ``None``."""
-        return self._stop or self._unfit() or self._resign or (None if hold.held else "lock-lost")
-
-    async def _lead(self, hold: Hold, tenure: Tenure) -> str:
-        services, me = self._services, self._candidate.identity
-        began = services.clock.monotonic()
-        body = services.tasks.start(self._call(tenure), f"loop {self._key}", supervised=False)
-        body.add_done_callback(self._body_ended)
-        self._body = body
-        tenure.on_revoked(self._wake.set)
-        reason: str | None = None
-        try:
-            self._enter(Leading(tenure.epoch, services.clock.wall()))
-            grant = tenure.grant if tenure.epoch is not None else None
-            domain, epoch = (grant.domain, grant.epoch) if grant else ("", 0)
-            services.roster.set_leading(LeaderNote(self._key, me.tab_id, me.connection_id, domain, epoch, 0.0), began)
-            self._limit_hold()
-            while (reason := self._over(tenure, body)) is None:
-                await self._change()
-        finally:
-            reason = reason or "closed"
-            if self._hold_limit is not None:
-                self._hold_limit.cancel()
-            tenure.revoke(reason)
-            body.cancel()
-            self._enter(SteppingDown(reason, tenure.epoch))
-            services.roster.clear_leading(self._key, me.connection_id)
-        if hold.held and reason not in _GRACELESS:
-            await self._await_body(body)
-        hold.release()
-        if services.clock.monotonic() - began > self.policy.max_backoff:
-            self._backoff.reset()  # it led well for a while: what ended it is no repeated failure
-        return reason
-
-    async def _call(self, tenure: Tenure) -> None:
-        await self._loop(LeaderContext(tenure, self._services.clock))
-
-    def _body_ended(self, body: asyncio.Task[None]) -> None:
-        """Also of a loop that fails while it is stopping: nobody else would hear of it."""
-        self._wake.set()
-        error = None if body.cancelled() else body.exception()
-        if error is not None and not isinstance(error, LeadershipLost):
-            self._services.events.emit(LoopFailed(self._key, f"{type(error).__name__}: {error}"))
-
-    def _limit_hold(self) -> None:
-        """Step down at the end of ``max_hold`` if another tab could lead; else look again after the same time."""
-        limit = self.policy.max_hold
-        self._hold_limit = None if limit is None else self._services.clock.call_later(limit, self._hold_ended)
-
-    def _hold_ended(self) -> None:
-        me = self._candidate.identity.connection_id
-        tabs = self._services.roster.tabs(self._services.clock.monotonic())
-        if any(tab.connection_id != me for tab in rank(self.policy, self._key, tabs)):
-            self.step_down("max-hold")
-        else:
-            self._limit_hold()
-
-    def _over(self, tenure: Tenure, body: asyncio.Task[None]) -> str | None:
-        """Why the tenure must end now, or ``None``."""
-        if self._stop is not None:
-            return self._stop
-        if (reason := self._unfit()) is not None:
-            return reason
-        if body.done():
-            return self._outcome(body)
-        return tenure.ended or self._resign
-
-    def _outcome(self, body: asyncio.Task[None]) -> str:
-        if body.cancelled():
-            return "loop-cancelled"
-        error = body.exception()
-        if error is None:
-            return "loop-finished"
-        return error.reason if isinstance(error, LeadershipLost) else "loop-failed"
-
-    async def _await_body(self, body: asyncio.Task[None]) -> None:
-        deadline = self._services.clock.monotonic() + self.policy.grace
-        while not body.done() and (left := deadline - self._services.clock.monotonic()) > 0:
-            await self._change(left)
-        if not body.done():
-            body.cancel()
-            self._services.events.emit(LoopOverran(self._key, self.policy.grace))
-
-    async def _back_off(self, reason: str) -> None:
-        if reason in NO_FAILURE or reason == self._resign:
-            self._backoff.reset()  # a short pause is enough
-        delay = self._backoff.next()
-        self._resign = None
-        self._enter(BackingOff(reason, delay))
-        until = self._services.clock.monotonic() + delay
-        while self._stop is None and (left := until - self._services.clock.monotonic()) > 0:
-            await self._change(left)
-
-    # -- waiting and telling ------------------------------------------------------------------------------------------
-
-    async def _change(self, timeout: float | None = None) -> None:
-        """Wait until something changed, or for ``timeout`` seconds."""
-        timer = self._services.clock.call_later(timeout, self._wake.set) if timeout is not None else None
-        try:
-            await self._wake.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
-        self._wake.clear()
+    # -- news ---------------------------------------------------------------------------------------------------------
 
     def _heard_news(self) -> None:
         if self._news is None:
-            delay = self._services.entropy.uniform(*self.policy.trigger_window)
-            self._news = self._services.clock.call_later(delay, self._act_on_news)
+            delay = self.services.entropy.uniform(*self.policy.trigger_window)
+            self._news = self.services.clock.call_later(delay, self._act_on_news)
 
     def _act_on_news(self) -> None:
         self._news = None
-        self._wake.set()
-
-    def _enter(self, state: State) -> None:
-        if state == self.status:
-            return
-        before, after = name_of(self.status), name_of(state)
-        assert after in TRANSITIONS[before], f"{before} -> {after} is no transition"
-        self.status = state
-        info = self._candidate.info()
-        reason = str(getattr(state, "reason", "granted" if isinstance(state, Leading) else "eligible"))
-        epoch = getattr(state, "epoch", None)
-        self._services.events.emit(
-            LeadershipChanged(self._key, info.tab_id, before, after, reason, epoch, info.lifecycle, info.visible)
-        )
-        for subscriber in list(self._subscribers):
-            try:
-                subscriber(state)
-            except Exception as error:  # dropped: watching must not break what is watched
-                self._subscribers.remove(subscriber)
-                self._services.events.failed(f"subscriber of election {self._key}", error)
-
-
-def _failure(beginning: asyncio.Task[Tenure | None]) -> str | None:
-    """Why it failed, in one word; ``None`` if it did not. What is no failure that we know is raised."""
-    error = beginning.exception()
-    if error is None:
-        return None
-    if isinstance(error, LeadershipLost):
-        return error.reason
-    if isinstance(error, TabhelmError):
-        return error.code
-    raise error
-
-
-async def _settled(task: asyncio.Task[T]) -> None:
-    """Wait for a task that was just cancelled, without raising its outcome."""
-    await asyncio.gather(task, return_exceptions=True)
+        self.changes.tell()

@@ -44,7 +44,7 @@ class Tenure:
     @property
     def ended(self) -> str | None:
         """Why this tenure is over, or ``None`` while it stands."""
-        return self._revoked or (None if self._hold.held else "lock-lost")
+        return self._revoked or self._hold.lost
 
     def ensure(self) -> None:
         """Raise ``LeadershipLost`` if this tenure is over."""

@@ -17,6 +17,7 @@ from tabhelm.observe.events import (
     TabJoined,
     TabLeft,
     TaskFailed,
+    TookOver,
     WriteRefused,
     as_dict,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "TabJoined",
     "TabLeft",
     "TaskFailed",
+    "TookOver",
     "WriteRefused",
     "as_dict",
 ]

@@ -63,6 +63,15 @@ class EpochIssued:
 
 
 @dataclass(frozen=True, slots=True)
+class TookOver:
+    """A holder without any sign of life was robbed of its lock; with this epoch its late writes are refused."""
+
+    resource: str
+    epoch: int
+    silent_for_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class LoopFailed:
     resource: str
     error: str
@@ -130,6 +139,7 @@ Event = (
     | TabLeft
     | LeadershipChanged
     | EpochIssued
+    | TookOver
     | LoopFailed
     | LoopOverran
     | MessageIgnored
@@ -147,8 +157,12 @@ def event_type(event: Event) -> str:
 
 
 def as_dict(event: Event) -> dict[str, Any]:
-    """The event as plain data, with its ``type``."""
-    return {"type": event_type(event), **asdict(event)}
+    """The event as on the wire: with its ``type``, and fields in camel case."""
+    return {"type": event_type(event), **{_camel(name): value for name, value in asdict(event).items()}}
+
+
+def _camel(name: str) -> str:
+    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
 
 
 class Events:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
+from tabhelm.messages import Beacon, LeaderNote, LeaderSigns, TabNote, encode
+from tabhelm.names import is_queue
 from tabhelm.ports import Channel, Clock, Entropy, Timer
-from tabhelm.presence.roster import BEAT, LEADER_BEAT, TICK, Roster
+from tabhelm.presence.roster import BEAT, LEADER_BEAT, Roster
+from tabhelm.presence.signs import TICK
 
 COALESCE = 0.02
 """Seconds in which several changes become one beacon: twenty tabs that join at once are a few messages, not twenty
@@ -20,17 +22,19 @@ HIDDEN_BEAT = 60.0
 class Beaconer:
     """Posts the roster's own part on the channel while there are own tabs; says goodbye once when the last has gone.
 
-    ``in_page``: we run in a page. While it is hidden we promise less, though we try to speak as often as ever.
+    Which queues we lead is said on the ``queue_channel`` too: engines of other protocols share the queues, and would
+    take us for dead.
     """
 
     def __init__(
-        self, roster: Roster, channel: Channel, clock: Clock, entropy: Entropy, *, in_page: bool = False
+        self, roster: Roster, channel: Channel, clock: Clock, entropy: Entropy, *, queue_channel: Channel | None = None
     ) -> None:
         self._roster = roster
         self._channel = channel
+        self._queue_channel = queue_channel
         self._clock = clock
         self._entropy = entropy
-        self._in_page = in_page
+        self._led_queues = False
         self._suspended = False
         self._number = 0
         self._due: Timer | None = None
@@ -100,14 +104,18 @@ class Beaconer:
             return
         self._said = own
         pause = LEADER_BEAT if leaders else BEAT
-        hidden = self._in_page and not any(tab.visible for tab in tabs)
-        self._post(tabs, leaders, max(pause, HIDDEN_BEAT) if hidden else pause)
+        # A hidden page promises less, though it tries to speak as often as ever.
+        self._post(tabs, leaders, max(pause, HIDDEN_BEAT) if self._roster.throttled else pause)
         if tabs:
             self._beat = self._clock.call_later(pause, self.speak)
 
     def _post(self, tabs: tuple[TabNote, ...], leaders: tuple[LeaderNote, ...], pause: float) -> None:
         self._number += 1
         self._channel.post(encode(Beacon(self._roster.engine_id, self._number, pause, tabs, leaders)))
+        queues = tuple(note for note in leaders if is_queue(note.resource))
+        if self._queue_channel is not None and (queues or self._led_queues):
+            self._led_queues = bool(queues)
+            self._queue_channel.post(encode(LeaderSigns(self._roster.engine_id, self._number, pause, queues)))
 
     def _look(self) -> None:
         self._tick = None

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tabhelm.messages import Beacon, LeaderNote, TabNote
+from tabhelm.messages import MAX_NEXT, Beacon, LeaderNote, LeaderSigns, TabNote
+from tabhelm.presence.signs import Sign, Signs
 
 Liveness = Literal["alive", "suspect", "expired"]
 
@@ -20,8 +21,6 @@ EXPIRED_BEATS = 4.0
 REMOVED_AFTER = 60.0
 LEADER_BEAT = 5.0
 BEAT = 15.0
-TICK = 2.5
-"""Seconds between two looks at the clock; a longer gap means that we ourselves stood still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +78,28 @@ class _Heard:
     at: float
 
 
-class Roster:
-    """Everybody we know of. ``subscribe`` tells when it changed."""
+@dataclass(slots=True)
+class _Elsewhere:
+    """What an engine of perhaps another protocol leads."""
 
-    def __init__(self, engine_id: str) -> None:
+    number: int
+    at: float
+    resources: frozenset[str]
+
+
+class Roster:
+    """Everybody we know of. ``subscribe`` tells when it changed. ``in_page``: we run in the page of our only tab."""
+
+    def __init__(self, engine_id: str, *, in_page: bool = False) -> None:
         self.engine_id = engine_id
+        self.signs = Signs()
+        self._in_page = in_page
+        self._elsewhere: dict[str, _Elsewhere] = {}
         self._engines: dict[str, _Heard] = {}
         self._own: dict[str, TabNote] = {}
         self._own_at: dict[str, float] = {}
         self._leading: dict[tuple[str, str], LeaderNote] = {}
         self._leading_at: dict[tuple[str, str], float] = {}
-        self._last_tick: float | None = None
         self._subscribers: list[Callable[[], None]] = []
         self._judged: tuple[tuple[str, str], ...] = ()
 
@@ -101,12 +111,16 @@ class Roster:
             return
         self._own_at.setdefault(note.connection, now)
         self._own[note.connection] = note
-        self._changed()
+        self._own_changed()
 
     def remove_own(self, connection_id: str) -> None:
         if self._own.pop(connection_id, None) is not None:
             del self._own_at[connection_id]
-            self._changed()
+            self._own_changed()
+
+    def _own_changed(self) -> None:
+        self.signs.throttled = self._in_page and not any(note.visible for note in self._own.values())
+        self._changed()
 
     def set_leading(self, note: LeaderNote, now: float) -> None:
         """One of our own tabs leads."""
@@ -114,9 +128,10 @@ class Roster:
         self._leading[key], self._leading_at[key] = note, now
         self._changed()
 
-    def clear_leading(self, resource: str, connection_id: str) -> None:
+    def clear_leading(self, resource: str, connection_id: str, now: float) -> None:
         if self._leading.pop((resource, connection_id), None) is not None:
             del self._leading_at[resource, connection_id]
+            self.signs.went([resource], now)
             self._changed()
 
     def own_notes(self, now: float) -> tuple[tuple[TabNote, ...], tuple[LeaderNote, ...]]:
@@ -132,6 +147,9 @@ class Roster:
         known = self._engines.get(beacon.sender)
         if beacon.sender == self.engine_id or (known is not None and beacon.number <= known.beacon.number):
             return False
+        led = _led(known.beacon) if known is not None else set()
+        self.signs.lives(_led(beacon), beacon.next, now)
+        self.signs.went(led - _led(beacon), now)
         if not beacon.tabs:
             if self._engines.pop(beacon.sender, None) is not None:
                 self._changed()
@@ -141,9 +159,28 @@ class Roster:
             self._changed()
         return known is None
 
-    def forget(self, engine_id: str) -> None:
+    def heard_signs(self, signs: LeaderSigns, now: float) -> bool:
+        """Take in what an engine of perhaps another protocol leads: only whether somebody lives; true if it is news."""
+        known = self._elsewhere.get(signs.sender)
+        if signs.sender == self.engine_id or (known is not None and signs.number <= known.number):
+            return False
+        led = frozenset(note.resource for note in signs.leaders)
+        self.signs.lives(led, signs.next, now)
+        if known is not None:
+            self.signs.went(known.resources - led, now)
+        self._elsewhere[signs.sender] = _Elsewhere(signs.number, now, led)
+        return True
+
+    def number(self, engine_id: str) -> int:
+        """The number of the last beacon that we heard of this engine; 0 if none."""
+        heard = self._engines.get(engine_id)
+        return heard.beacon.number if heard is not None else 0
+
+    def forget(self, engine_id: str, now: float) -> None:
         """This engine is dead, and its tabs speak no more through it."""
-        if self._engines.pop(engine_id, None) is not None:
+        heard = self._engines.pop(engine_id, None)
+        if heard is not None:
+            self.signs.went(_led(heard.beacon), now)
             self._changed()
 
     def forget_others(self) -> None:
@@ -154,13 +191,15 @@ class Roster:
 
     def tick(self, now: float) -> None:
         """Look at the clock: forgive the time in which we stood still, forget who is long gone, tell what changed."""
-        if self._last_tick is not None and (gap := now - self._last_tick - TICK) > TICK:
+        if gap := self.signs.tick(now):
             for heard in self._engines.values():
                 heard.at += gap
-        self._last_tick = now
         for engine_id, heard in list(self._engines.items()):
             if now - heard.at > max(REMOVED_AFTER, EXPIRED_BEATS * heard.beacon.next):
                 del self._engines[engine_id]
+        for sender, elsewhere in list(self._elsewhere.items()):
+            if now - elsewhere.at > 2 * MAX_NEXT:
+                del self._elsewhere[sender]
         judged = tuple((engine_id, self._liveness(heard, now)) for engine_id, heard in self._engines.items())
         if judged != self._judged:
             self._judged = judged
@@ -198,6 +237,21 @@ class Roster:
         found = [info for info in self.leaders(now) if info.resource == resource and info.liveness != "expired"]
         return max(found, key=lambda info: (info.epoch, info.connection_id), default=None)
 
+    def sign(self, resource: str, now: float) -> Sign | None:
+        """The last sign of life of whoever leads ``resource``; ``None`` if there never was one."""
+        if any(leading == resource for leading, _ in self._leading):
+            return Sign(self.signs.awake(now), LEADER_BEAT, True)
+        return self.signs.last(resource)
+
+    def engines(self) -> dict[str, bool]:
+        """The other engines, those first that we have known for longest; whether each is said to lead something."""
+        return {engine_id: bool(heard.beacon.leaders) for engine_id, heard in self._engines.items()}
+
+    @property
+    def throttled(self) -> bool:
+        """Whether our own timers may be throttled to one a minute: we run in a page that is hidden."""
+        return self.signs.throttled
+
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at every change; returns the way to stop."""
         self._subscribers.append(callback)
@@ -211,6 +265,10 @@ class Roster:
     def _changed(self) -> None:
         for callback in list(self._subscribers):
             callback()
+
+
+def _led(beacon: Beacon) -> set[str]:
+    return {note.resource for note in beacon.leaders}
 
 
 def _leader_info(note: LeaderNote, liveness: Liveness, older: float) -> LeaderInfo:

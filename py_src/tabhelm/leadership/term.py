@@ -1,0 +1,171 @@
+"""One term: from a granted lock to its release.
+
+A grant is not leadership: the tab must acknowledge it, the epoch must be durable, and the receiver must have seen it,
+before the loop starts. Stepping down has one order: revoke the token, tell the loop, wait for it up to ``grace``,
+release, announce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tabhelm.authority.base import Hold
+from tabhelm.election import rank
+from tabhelm.errors import LeadershipLost, TabhelmError
+from tabhelm.leadership.beginning import acknowledged, begin
+from tabhelm.leadership.context import LeaderContext
+from tabhelm.leadership.office import Office
+from tabhelm.leadership.states import Leading, SteppingDown
+from tabhelm.leadership.tenure import Tenure
+from tabhelm.messages import LeaderNote
+from tabhelm.observe import LoopFailed, LoopOverran
+from tabhelm.ports import Timer
+
+_GRACELESS = frozenset({"frozen", "stalled", "closing"})
+
+
+class Term:
+    """``silent_for``: the lock was taken by force from a holder that had been silent for so many seconds."""
+
+    def __init__(self, office: Office, hold: Hold, silent_for: float | None = None) -> None:
+        self.led_for = 0.0
+        """Seconds in which it led."""
+        self._office = office
+        self._hold = hold
+        self._silent_for = silent_for
+        self._body: asyncio.Task[None] | None = None
+        self._hold_limit: Timer | None = None
+
+    @property
+    def working(self) -> bool:
+        """Whether its loop still runs, perhaps beyond the term."""
+        return self._body is not None and not self._body.done()
+
+    async def serve(self) -> str:
+        """Begin, lead, and release; returns why it is over."""
+        services = self._office.services
+        self._hold.on_end(lambda _: self._office.changes.tell())
+        # Our own other tabs know from now on that somebody's turn has begun.
+        services.roster.signs.went([self._office.key], services.clock.monotonic())
+        try:
+            begun = await self._begin()
+            return begun if isinstance(begun, str) else await self._lead(begun)
+        finally:
+            self._hold.release()
+
+    async def _begin(self) -> Tenure | str:
+        """Begin to lead, or why not: the grant is given back at once when leading is no longer wanted or allowed."""
+        office = self._office
+        beginning = office.services.tasks.start(self._try_to_begin(), f"begin {office.key}", supervised=False)
+        await office.changes.follow(beginning, lambda: self._hindrance() is None)
+        if beginning.cancelled():
+            return self._hindrance() or "withdrawn"
+        return _failure(beginning) or self._hindrance() or beginning.result() or "not-acknowledged"
+
+    async def _try_to_begin(self) -> Tenure | None:
+        office, services = self._office, self._office.services
+        if not await acknowledged(services.clock, office.policy.engine_patience, office.confirm()):
+            return None
+        return await begin(
+            self._hold,
+            office.key,
+            office.policy.fence,
+            services.clock,
+            services.http,
+            services.events,
+            self._silent_for,
+        )
+
+    def _hindrance(self) -> str | None:
+        """Why a grant may not become leadership, or ``None``."""
+        return self._office.barred() or self._office.resigning() or self._hold.lost
+
+    async def _lead(self, tenure: Tenure) -> str:
+        office, services, me = self._office, self._office.services, self._office.candidate.identity
+        began = services.clock.monotonic()
+        context = LeaderContext(tenure, services.clock)
+        body = services.tasks.start(office.run_loop(context), f"loop {office.key}", supervised=False)
+        body.add_done_callback(self._body_ended)
+        self._body = body
+        tenure.on_revoked(office.changes.tell)
+        reason: str | None = None
+        try:
+            office.enter(Leading(tenure.epoch, services.clock.wall()))
+            grant = tenure.grant if tenure.epoch is not None else None
+            domain, epoch = (grant.domain, grant.epoch) if grant else ("", 0)
+            services.roster.set_leading(LeaderNote(office.key, me.tab_id, me.connection_id, domain, epoch, 0.0), began)
+            self._limit_hold()
+            while (reason := self._over(tenure, body)) is None:
+                await office.changes.wait()
+        finally:
+            reason = reason or "closed"
+            if self._hold_limit is not None:
+                self._hold_limit.cancel()
+            tenure.revoke(reason)
+            body.cancel()
+            office.enter(SteppingDown(reason, tenure.epoch))
+            services.roster.clear_leading(office.key, me.connection_id, services.clock.monotonic())
+        if self._hold.held and reason not in _GRACELESS:
+            await self._await_body(body)
+        self._hold.release()
+        self.led_for = services.clock.monotonic() - began
+        return reason
+
+    def _body_ended(self, body: asyncio.Task[None]) -> None:
+        """Also of a loop that fails while it is stopping: nobody else would hear of it."""
+        self._office.changes.tell()
+        error = None if body.cancelled() else body.exception()
+        if error is not None and not isinstance(error, LeadershipLost):
+            self._office.services.events.emit(LoopFailed(self._office.key, f"{type(error).__name__}: {error}"))
+
+    def _limit_hold(self) -> None:
+        """Step down at the end of ``max_hold`` if another tab could lead; else look again after the same time."""
+        limit = self._office.policy.max_hold
+        self._hold_limit = None if limit is None else self._office.services.clock.call_later(limit, self._hold_ended)
+
+    def _hold_ended(self) -> None:
+        office = self._office
+        me = office.candidate.identity.connection_id
+        tabs = office.services.roster.tabs(office.services.clock.monotonic())
+        if any(tab.connection_id != me for tab in rank(office.policy, office.key, tabs)):
+            office.step_down("max-hold")
+        else:
+            self._limit_hold()
+
+    def _over(self, tenure: Tenure, body: asyncio.Task[None]) -> str | None:
+        """Why the term must end now, or ``None``."""
+        if (reason := self._office.barred()) is not None:
+            return reason
+        if body.done():
+            return _outcome(body)
+        return tenure.ended or self._office.resigning()
+
+    async def _await_body(self, body: asyncio.Task[None]) -> None:
+        office, clock = self._office, self._office.services.clock
+        deadline = clock.monotonic() + office.policy.grace
+        while not body.done() and (left := deadline - clock.monotonic()) > 0:
+            await office.changes.wait(left)
+        if not body.done():
+            body.cancel()
+            office.services.events.emit(LoopOverran(office.key, office.policy.grace))
+
+
+def _outcome(body: asyncio.Task[None]) -> str:
+    if body.cancelled():
+        return "loop-cancelled"
+    error = body.exception()
+    if error is None:
+        return "loop-finished"
+    return error.reason if isinstance(error, LeadershipLost) else "loop-failed"
+
+
+def _failure(beginning: asyncio.Task[Tenure | None]) -> str | None:
+    """Why it failed, in one word; ``None`` if it did not. What is no failure that we know is raised."""
+    error = beginning.exception()
+    if error is None:
+        return None
+    if isinstance(error, LeadershipLost):
+        return error.reason
+    if isinstance(error, TabhelmError):
+        return error.code
+    raise error
