@@ -1,0 +1,209 @@
+"""What the tests run inside a page's own interpreter: shipped there as text, called by name, answered as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+from importlib import import_module
+from typing import Any
+
+import tabhelm
+from tabhelm import JoinedTab, LeaderContext, LeadershipLost, LeadershipPolicy, Leading
+from tabhelm.observe import as_dict
+
+js: Any = import_module("js")
+TABS: dict[str, JoinedTab] = {}
+ELECTIONS: dict[str, tabhelm.Election] = {}
+QUEUES: dict[str, tabhelm.Queue] = {}
+RUNS: list[dict[str, Any]] = []
+CONTEXTS: list[LeaderContext] = []
+HEADERS: dict[str, dict[str, str]] = {}
+EVENTS: list[dict[str, Any]] = []
+
+
+async def call(name: str, arguments: str) -> str:
+    """Await ``name(*arguments)``; an exception comes back as a traceback."""
+    try:
+        return json.dumps({"result": await globals()[name](*json.loads(arguments))})
+    except BaseException as error:
+        return json.dumps({"error": type(error).__name__, "traceback": "".join(traceback.format_exception(error))})
+
+
+def clock() -> float:
+    """Unix milliseconds of the machine's one clock."""
+    return float(js.performance.timeOrigin + js.performance.now())
+
+
+async def join(options: dict[str, Any], key: str = "tab") -> dict[str, Any]:
+    began = clock()
+    tab = TABS[key] = await tabhelm.join(**{"app": "e2e", "stall_after": 2.0, **options})
+    tab.events.subscribe(lambda event: EVENTS.append(as_dict(event)))
+    return {**await who(key), "ms": clock() - began}
+
+
+async def who(key: str = "tab") -> dict[str, Any]:
+    tab = TABS[key]
+    state = tab.state
+    return {
+        "id": tab.tab_id,
+        "connection": tab.connection_id,
+        "generation": tab.generation,
+        "host": tab.host,
+        "lifecycle": state.lifecycle,
+        "visible": state.visible,
+        "online": state.online,
+    }
+
+
+async def leave(key: str = "tab") -> None:
+    await TABS.pop(key).leave()
+
+
+async def stand(resource: str, policy: dict[str, Any] | None = None, key: str = "tab") -> None:
+    async def loop(context: LeaderContext) -> None:
+        run: dict[str, Any] = {"epoch": context.epoch, "at": clock(), "ended": None, "ticks": 0}
+        RUNS.append(run)
+        CONTEXTS.append(context)
+        try:
+            while True:
+                await context.sleep(0.1)
+                run["ticks"] += 1
+        finally:
+            run["ended"] = clock()
+
+    given = LeadershipPolicy.from_wire({"fence": "/api/operations", **(policy or {})})
+    ELECTIONS[resource] = TABS[key].lead(resource, loop, policy=given)
+
+
+async def now(resource: str) -> dict[str, Any]:
+    election = ELECTIONS[resource]
+    run = next((run for run in reversed(RUNS) if run["ended"] is None), None)
+    state = election.status
+    leads = isinstance(state, Leading) and run is not None and run["epoch"] == state.epoch
+    return {"status": str(state), "leads": leads, "epoch": run and run["epoch"], "at": run and run["at"], "runs": RUNS}
+
+
+async def events() -> list[dict[str, Any]]:
+    return EVENTS
+
+
+async def keep_headers(name: str) -> None:
+    """A token for a write that will be sent later, however late."""
+    HEADERS[name] = CONTEXTS[-1].headers()
+
+
+async def lost() -> str | None:
+    """Why the newest tenure is over, found out by asking for one more token."""
+    try:
+        CONTEXTS[-1].next_token()
+    except LeadershipLost as lost:
+        return lost.reason
+    return None
+
+
+async def write(name: str, headers: str | None = None) -> int:
+    """One protected write, under a fresh token or kept headers; returns the receiver's status."""
+    body = json.dumps({"operations": [{"op_id": name, "partition": "p", "payload": {"kind": "note", "name": name}}]})
+    sent = {**(HEADERS[headers] if headers else CONTEXTS[-1].headers()), "Content-Type": "application/json"}
+    options = js.JSON.parse(json.dumps({"method": "POST", "headers": sent, "body": body}))
+    response = await js.fetch("/api/operations", options)
+    return int(response.status)
+
+
+async def presence(key: str = "tab") -> dict[str, Any]:
+    seen = TABS[key].presence()
+    return {
+        "own": seen.own.tab_id,
+        "tabs": {tab.tab_id: [tab.lifecycle, tab.liveness, sorted(tab.capabilities)] for tab in seen.tabs},
+        "leaders": {resource: leader.tab_id for resource, leader in seen.leaders.items()},
+    }
+
+
+async def queue(name: str, options: dict[str, Any], key: str = "tab") -> None:
+    QUEUES[name] = TABS[key].queue(name, **options)
+
+
+async def flush_batches(name: str, key: str = "tab") -> None:
+    """Stand for the queue with a loop of our own."""
+    opened = QUEUES[name]
+
+    async def flush(context: LeaderContext) -> None:
+        async for batch in opened.batches(context, limit=25):
+            await batch.send("/api/operations")
+
+    ELECTIONS[name] = TABS[key].lead(opened, flush)
+
+
+async def enqueue(name: str, prefix: str, count: int) -> list[str]:
+    payloads = [{"kind": "note", "name": f"{prefix}-{number}"} for number in range(count)]
+    return [await QUEUES[name].enqueue(payload, partition=prefix) for payload in payloads]
+
+
+async def stats(name: str) -> dict[str, Any]:
+    seen = await QUEUES[name].stats()
+    return {"queued": seen.queued, "in_flight": seen.in_flight, "done": seen.done, "dead": seen.dead}
+
+
+async def join_errors() -> dict[str, str]:
+    """What is said where something is missing."""
+    said = {}
+    for what, name in (("locks", "locks"),):
+        real = getattr(js.navigator, name)
+        define(js.navigator, name, None)
+        try:
+            await tabhelm.join(app="e2e")
+        except tabhelm.TabhelmError as error:
+            said[what] = f"{type(error).__name__}: {error}"
+        finally:
+            define(js.navigator, name, real)
+    return said
+
+
+def define(target: Any, name: str, value: Any) -> None:
+    described = js.JSON.parse('{"configurable": true, "writable": true}')
+    described.value = value
+    js.Object.defineProperty(target, name, described)
+
+
+async def proxies() -> int:
+    """How many Python objects JavaScript holds, once what is under way has arrived."""
+    import gc
+
+    pyodide: Any = import_module("pyodide_js")
+    await asyncio.sleep(0.3)
+    gc.collect()
+    return int(pyodide._module.pyproxy_alloc_map.size)
+
+
+async def trace_proxies() -> None:
+    pyodide: Any = import_module("pyodide_js")
+    pyodide._module.enable_pyproxy_allocation_tracing()
+
+
+async def a_whole_life(rounds: int) -> list[int]:
+    """Join, lead, enqueue, be robbed, leave, so many times; how many proxies were there after each."""
+    counts = []
+    for number in range(rounds):
+        async with tabhelm.join(app="proxies", capabilities={"x"}) as tab:
+            queue = tab.queue("q", endpoint="/api/operations")
+            await queue.enqueue({"kind": "note", "name": f"n{number}"})
+
+            async def loop(context: LeaderContext) -> None:
+                await context.sleep(100)
+
+            election = tab.lead("r", loop)
+            await election.wait_for(Leading)
+            stop = tab.on_presence(lambda presence: None)
+            tab.update(capabilities={"y"})
+            while (await queue.stats()).done <= number:
+                await asyncio.sleep(0.02)
+            stop()
+        counts.append(await proxies())
+    return counts
+
+
+async def stop(resource: str) -> None:
+    election = ELECTIONS[resource]
+    election.stop("done")
+    await election.stopped()
