@@ -13,7 +13,7 @@ from tabhelm.errors import LeadershipLost, LockWithdrawn
 from tabhelm.fencing.epochs import EpochIssuer, Grant
 from tabhelm.fencing.token import HighWater
 from tabhelm.names import Resource
-from tabhelm.ports import HeldLock, LockEnd, Locks
+from tabhelm.ports import HeldLock, Locks
 
 NAME = "web-locks"
 
@@ -38,9 +38,6 @@ class WebLocksHold:
         self._takeovers = takeovers
         self._forced = forced
         self._grant: Grant | None = None
-        self._end: LockEnd | None = None
-        self._callbacks: list[Callable[[str], None]] = []
-        lock.on_end(self._ended)
 
     @property
     def held(self) -> bool:
@@ -50,17 +47,10 @@ class WebLocksHold:
     def lost(self) -> str | None:
         if self._lock.held:
             return None
-        return "lock-stolen" if self._end == "stolen" else "lock-lost"
+        return "lock-stolen" if self._lock.ended == "stolen" else "lock-lost"
 
     def on_end(self, callback: Callable[[str], None]) -> None:
-        self._callbacks.append(callback)
-        if self._end is not None:
-            callback(self._end)
-
-    def _ended(self, end: LockEnd) -> None:
-        self._end = end
-        for callback in self._callbacks:
-            callback(end)
+        self._lock.on_end(callback)
 
     def release(self) -> None:
         self._lock.release()

@@ -38,6 +38,10 @@ class BrowserLock:
     def held(self) -> bool:
         return self._held
 
+    @property
+    def ended(self) -> LockEnd | None:
+        return self._end
+
     def release(self) -> None:
         if self._entry is not None:
             self._entry.release()

@@ -19,6 +19,10 @@ class HeldLock(Protocol):
     def held(self) -> bool:
         """Whether the lock is held now; turns false synchronously with release, drop and theft."""
 
+    @property
+    def ended(self) -> LockEnd | None:
+        """Why it is held no more; known as soon as ``held`` is false."""
+
     def release(self) -> None:
         """Let go at once; harmless when the lock has ended."""
 

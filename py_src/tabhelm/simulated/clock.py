@@ -33,7 +33,8 @@ class SimulatedClock:
         self._rate = rate
         self.wall_offset = 0.0
         self.throttled = False
-        """A hidden page's timers fire once a second at most."""
+        """A hidden page's timers fire once in ``throttle`` seconds at most."""
+        self.throttle = 1.0
 
     def monotonic(self) -> float:
         return self._offset + self._loop.time() * self._rate
@@ -44,7 +45,7 @@ class SimulatedClock:
     def call_later(self, delay: float, callback: Callable[[], None]) -> SimulatedTimer:
         due = self._loop.time() + max(0.0, delay) / self._rate
         if self.throttled:
-            due = math.ceil(due)
+            due = math.ceil(due / self.throttle) * self.throttle
         handle = self._loop.call_at(due, callback, context=self._agent.context())
         return SimulatedTimer(handle.cancel)
 
