@@ -275,6 +275,10 @@ class _DoubtingLock:
     def held(self) -> bool:
         return not self._stood_still() and self._lock.held
 
+    @property
+    def ended(self) -> LockEnd | None:
+        return self._lock.ended
+
     def release(self) -> None:
         self._lock.release()
 
