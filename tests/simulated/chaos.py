@@ -24,11 +24,14 @@ from tabhelm.simulated import (
     World,
 )
 from tabhelm.simulated.engine import EngineFactory
+from tabhelm.simulated.locks import SimulatedLocks
 from tabhelm.simulated.receiver import Guard
 
 URL = "https://receiver.example/"
 CALM = 90.0
 """Virtual seconds without trouble at the end: more than stall, cool-down and backoff together."""
+NEWS = 0.5
+"""Virtual seconds that the news of a theft may need from engine to page."""
 
 
 @dataclass
@@ -47,6 +50,10 @@ class Outcome:
     accepted: int = 0
     epochs: int = 0
     refused: int = 0
+    takeovers: int = 0
+    """Leaders that were robbed of their lock."""
+    hosts: set[str] = field(default_factory=set)
+    """The kinds of hosts whose pages led."""
     steps: int = 0
     digest: int = 0
     trace: list[str] = field(default_factory=list)
@@ -62,6 +69,7 @@ class Chaos:
         actions: int = 25,
         wipes: bool = False,
         guard: Guard | None = None,
+        hosts: tuple[str, ...] = ("shared", "shared", "window"),
     ) -> None:
         self.world = World(seed)
         self.rng = self.world.stream("chaos")
@@ -74,6 +82,9 @@ class Chaos:
         self._count = tabs
         self._actions = actions
         self._wipes = wipes
+        self._hosts = hosts
+        # As soon as allowed only where few words get lost: a leader that lives is silent for two beats now and then.
+        self._takeover = self.rng.choice([10_000, 60_000]) if self.world.faults.channel_loss < 0.1 else 60_000
         self._opened = 0
         self._enqueued: list[tuple[str, asyncio.Task[str]]] = []
         self._believers: tuple[str, ...] = ()
@@ -94,6 +105,7 @@ class Chaos:
         finally:
             self.outcome.steps, self.outcome.digest = self.world.loop.steps, self.world.loop.digest
             self.outcome.trace = self.world.trace
+            self.outcome.takeovers = sum(" robbed of app:v1:leader:" in line for line in self.world.trace)
             self.world.close(check=False)
         self.outcome.problems += [f"unhandled: {error}" for error in self.world.loop.errors]
         return self.outcome
@@ -136,6 +148,8 @@ class Chaos:
             tab.page.back()
             tab.page.show(True)
         self.browser.offline(False)
+        # A page that hangs in a transaction keeps everybody from the store, until the browser ends that.
+        await self.world.until(lambda: not any(tab.page.agent.state == "stopped" for tab in self.tabs), within=100.0)
         await self.world.sleep(CALM)
 
     def _judge(self) -> None:
@@ -171,13 +185,14 @@ class Chaos:
     def _watch(self) -> None:
         """After every step: never two pages that believe to lead.
 
-        Not counted are parked pages, which cannot write, and pages whose engine died a moment ago and that have not
-        heard of it yet: their writes are what the fence is for.
+        Not counted are parked pages, which cannot write, and pages whose engine died or was robbed a moment ago and
+        that have not heard of it yet: their writes are what the fence is for.
         """
         believers = tuple(tab.page.name for tab in self.tabs if tab.election.acting and _can_write(tab.page))
         if believers != self._believers:
             self._believers = believers
             self.world.note("watch", f"believers {believers}")
+            self.outcome.hosts |= {self.browser.pages[name].settings.host for name in believers}
             if len(believers) > 1:
                 self.outcome.problems.append(f"{self.world.loop.time():.6f}: two believers {believers}")
 
@@ -186,7 +201,8 @@ class Chaos:
     def _open(self) -> None:
         self._opened += 1
         build = self.rng.choice(["build", "build", "other"])
-        self._enter(self.browser.open(f"tab{self._opened}", Settings(build=build, stall_after=self._stall_after)))
+        settings = Settings(build=build, stall_after=self._stall_after, host=self.rng.choice(self._hosts))
+        self._enter(self.browser.open(f"tab{self._opened}", settings))
 
     def _enter(self, page: SimulatedPage) -> None:
         page.begin_join()
@@ -196,7 +212,9 @@ class Chaos:
                 context.next_token()
                 await context.sleep(1.0)
 
-        policy: dict[str, Any] = {"visible": "prefer"} if self.rng.random() < 0.3 else {}
+        policy: dict[str, Any] = {"takeoverAfterMs": self._takeover}
+        if self.rng.random() < 0.3:
+            policy["visible"] = "prefer"
         self.tabs.append(Tab(page, page.lead("job", loop, policy), page.queue("mutations", endpoint=URL + "api")))
 
     def _enqueue(self) -> None:
@@ -224,12 +242,12 @@ class Chaos:
 
     def _hang(self) -> None:
         if tab := self._some("running"):
-            tab.page.hang(self.rng.choice([0.5, 5.0, 9.5, 12.0, 30.0]))
+            tab.page.hang(self.rng.choice([0.5, 5.0, 9.5, 12.0, 30.0, 80.0]))
 
     def _suspend(self) -> None:
         if tab := self._some("running"):
             tab.page.suspend()
-            delay = self.rng.uniform(0.0, 30.0)
+            delay = self.rng.choice([self.rng.uniform(0.0, 30.0), 80.0])
             self.world.loop.call_later(delay, tab.page.unsuspend, context=self.world.loop.root.context())
 
     def _crash(self) -> None:
@@ -287,4 +305,9 @@ class Chaos:
 
 
 def _can_write(page: SimulatedPage) -> bool:
-    return page.agent.state == "running" and page.worker is not None and page.worker.engine.agent.alive
+    engine = page.engine
+    if page.agent.state != "running" or engine is None or not engine.agent.alive:
+        return False
+    locks = engine.ports.locks
+    assert isinstance(locks, SimulatedLocks)
+    return locks.robbed_at + NEWS < page.agent.loop.time()

@@ -34,6 +34,17 @@ def test_wiped_storage_never_revives_a_stale_leader(seed: int) -> None:
     assert played(seed, wipes=True).problems == []
 
 
+def test_both_kinds_of_hosts_lead_and_silent_leaders_are_replaced_by_force() -> None:
+    outcomes = [played(seed) for seed in range(32)]
+    assert set().union(*(outcome.hosts for outcome in outcomes)) == {"shared", "window"}
+    assert sum(outcome.takeovers for outcome in outcomes) >= 1
+
+
+@pytest.mark.parametrize("seed", range(2000, 2000 + SEEDS // 2))
+def test_the_same_where_every_page_runs_its_own_engine(seed: int) -> None:
+    assert played(seed, hosts=("window",)).problems == []
+
+
 def test_a_seed_replays_exactly() -> None:
     first, second, other = played(5), played(5), played(6)
     assert (first.digest, first.steps, first.trace) == (second.digest, second.steps, second.trace)

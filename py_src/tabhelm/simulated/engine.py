@@ -1,4 +1,4 @@
-"""A model of the engine's JavaScript (``web/engine.mjs``): a SharedWorker that hosts the real Python core.
+"""A model of the engine's JavaScript (``web/engine.mjs``), in a SharedWorker or a page; hosts the real Python core.
 
 Welcomes while Python boots, keeps lifelines, pings, and lets go of a vanished page's locks before it tells Python. What
 it does must follow ``docs/wire.md`` and ``engine.mjs``; what Python does with it is the core's own.
@@ -54,13 +54,33 @@ class _Session:
     gone: bool = False
 
 
-class SimulatedEngine:
-    """One SharedWorker. ``clients`` are the pages that keep it alive; the browser around it decides on its end."""
+SUSPEND = json.dumps({"type": "suspend"})
+RESUME = json.dumps({"type": "resume"})
+Patience = Callable[[float, float], float]
+"""How long a page may be late, by its limit and since when (seconds of its own clock): browsers hold back timers."""
 
-    def __init__(self, world: World, agent: SimulatedAgent, app: str, protocol: int, build: str, boot: float) -> None:
+
+class SimulatedEngine:
+    """One engine; the browser around it decides on its end.
+
+    ``page``: the ports and the patience of the page that it runs in; it shares that page's agent.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        agent: SimulatedAgent,
+        app: str,
+        protocol: int,
+        build: str,
+        boot: float,
+        page: tuple[Ports, Patience] | None = None,
+    ) -> None:
         self.world = world
         self.agent = agent
-        self.ports = world.ports(agent)
+        self.ports, self._patience = page or (world.ports(agent), lambda limit, since: limit)
+        self.in_page = page is not None
+        self.suspended = False
         self.app = app
         self.protocol = protocol
         self.build = build
@@ -87,6 +107,8 @@ class SimulatedEngine:
             self.world.loop.errors.append(f"engine {self.agent.name} did not start: {error!r}")
             return
         self._deliver = deliver
+        if self.suspended:
+            deliver("", SUSPEND)
         for session in list(self._sessions.values()):
             self._flush(session)
 
@@ -111,6 +133,7 @@ class SimulatedEngine:
                 "from": "snapshot",
                 "fallbackReason": None,
                 "bootMs": round(self._boot * 1000),
+                "host": "window" if self.in_page else "shared",
             }
         )
 
@@ -124,9 +147,34 @@ class SimulatedEngine:
 
     # ---- our own life -----------------------------------------------------------------------------------------------
 
+    def suspend(self) -> None:
+        """The page that it runs in goes away, perhaps to come back: everything is let go before this returns."""
+        if self.suspended or self.failure is not None:
+            return
+        self.suspended = True
+        self._locked = False
+        for session in list(self._sessions.values()):
+            self._end(session, "pagehide")
+        self.ports.locks.drop("")
+        self._hand("", SUSPEND)
+
+    def resume(self) -> None:
+        """It is back."""
+        if self.suspended and self.failure is None:
+            self.suspended = False
+            self.agent.start(self._own_lock())
+
     async def _own_lock(self) -> None:
-        lock = await self.ports.locks.acquire(self.lock_name)
+        try:
+            lock = await self.ports.locks.acquire(self.lock_name)
+        except LockWithdrawn:
+            return
         assert lock is not None
+        if self.suspended:
+            lock.release()
+            return
+        if self.in_page:
+            self._hand("", RESUME)
         lock.on_end(lambda end: self.fail("deposed", "another engine took over") if end == "stolen" else None)
         self._locked = True
         waiting, self._waiting = self._waiting, []
@@ -147,8 +195,11 @@ class SimulatedEngine:
         for port in ports:
             port.post({"type": "failed", "error": self.failure})
         self.ports.locks.drop("")
+        if self.in_page:
+            self._hand("", SUSPEND)
+        else:
+            self.ports.clock.call_later(0.1, self.agent.die)
         self._deliver = None
-        self.ports.clock.call_later(0.1, self.agent.die)
 
     # ---- what pages say ---------------------------------------------------------------------------------------------
 
@@ -222,6 +273,9 @@ class SimulatedEngine:
     # ---- is the page still there? -----------------------------------------------------------------------------------
 
     def _heard(self, session: _Session, at: float) -> None:
+        if self.in_page and self._left(session) < 0:
+            # We stood still together with the page, and nobody asked meanwhile.
+            self._stall(session)
         session.heard = at
         session.heard_at = self.ports.clock.monotonic()
         if session.stalled:
@@ -257,13 +311,22 @@ class SimulatedEngine:
     def _stall_due(self, session: _Session, due: float) -> None:
         now = self.ports.clock.monotonic()
         pause = session.stall_after / 4
-        if now - due > pause:  # we ourselves stood still: judge the page after one more ping
+        if not self.in_page and now - due > pause:  # we ourselves stood still: judge the page after one more ping
             self._ping(session)
             self._await_stall(session, pause)
             return
-        left = session.heard_at + session.stall_after - now
+        left = self._left(session)
         if left > 1e-9:
             self._await_stall(session, left)
+        else:
+            self._stall(session)
+
+    def _left(self, session: _Session) -> float:
+        limit = self._patience(session.stall_after, session.heard_at)
+        return session.heard_at + limit - self.ports.clock.monotonic()
+
+    def _stall(self, session: _Session) -> None:
+        if session.stalled:
             return
         session.stalled = True
         self.world.note(self.agent.name, f"stalled {session.id}")
@@ -275,8 +338,12 @@ class SimulatedEngine:
             return
         self._forget(session)
         session.port.close()
-        if session.known and self._deliver is not None:
-            self._deliver(session.id, json.dumps({"type": "gone", "reason": reason}))
+        if session.known:
+            self._hand(session.id, json.dumps({"type": "gone", "reason": reason}))
+
+    def _hand(self, session: str, text: str) -> None:
+        if self._deliver is not None:
+            self._deliver(session, text)
 
     def _forget(self, session: _Session) -> None:
         session.gone = True

@@ -51,6 +51,7 @@ class LockManager:
         if steal:
             for robbed in self.held.pop(request.name, []):
                 self.world.note(robbed.agent.name, f"robbed of {request.name}")
+                robbed.locks.robbed_at = float("inf")
                 robbed.locks.inbox.send(robbed.locks.ended, robbed)
             queue.insert(0, request)
         elif if_available and (queue or not self._compatible(request)):
@@ -167,6 +168,8 @@ class SimulatedLocks:
         self.agent = agent
         self._outbox: Pipe = world.pipe(f"lock-out:{agent.name}", lambda: world.faults.lock_delay)
         self.inbox: Pipe = world.pipe(f"lock-in:{agent.name}", lambda: world.faults.lock_delay)
+        self.robbed_at = float("-inf")
+        """When the agent last heard that it was robbed; infinite while it has yet to hear of it."""
         self._admitted: set[str] = {""}
         self._requests: dict[_Request, None] = {}
         agent.on_death.append(lambda: self._outbox.send(manager.bury, agent))
@@ -249,6 +252,7 @@ class SimulatedLocks:
         settle(request.future, request.lock)  # or cancelled a moment ago: the waiter is about to let go
 
     def _on_theft(self, request: _Request) -> None:
+        self.robbed_at = self.agent.loop.time()
         if self._requests.pop(request, request) is None and request.lock is not None:
             request.lock.end("stolen")
 

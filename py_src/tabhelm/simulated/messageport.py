@@ -22,8 +22,12 @@ class MessagePort:
         self.closed = False
 
     @staticmethod
-    def pair(world: World, name: str, one: SimulatedAgent, two: SimulatedAgent) -> tuple[MessagePort, MessagePort]:
-        first = MessagePort(one, world.pipe(f"port:{name}:out", lambda: world.faults.port_delay))
+    def pair(
+        world: World, name: str, one: SimulatedAgent, two: SimulatedAgent, *, direct: bool = False
+    ) -> tuple[MessagePort, MessagePort]:
+        """``direct``: what the first one posts is handed over by a plain call, within one agent."""
+        kind = DirectPort if direct else MessagePort
+        first = kind(one, world.pipe(f"port:{name}:out", lambda: world.faults.port_delay))
         second = MessagePort(two, world.pipe(f"port:{name}:in", lambda: world.faults.port_delay))
         first._peer, second._peer = second, first
         return first, second
@@ -53,3 +57,11 @@ class MessagePort:
             self._early.append(text)
         else:
             self._receive(json.loads(text))
+
+
+class DirectPort(MessagePort):
+    """The page's end in the window host: said inside a handler, done before the handler returns."""
+
+    def post(self, message: object) -> None:
+        if not self.closed and self._agent.alive and self._peer is not None:
+            self._peer._arrive(json.dumps(message))

@@ -13,6 +13,9 @@ from tabhelm.simulated.pagelink import Session, Settings
 from tabhelm.simulated.pagework import Loop, PageElection, PageQueue
 from tabhelm.simulated.world import Process, SimulatedAgent, World
 
+THROTTLED = 65.0
+"""Seconds: the timers of a hidden page may fire once a minute only."""
+
 
 class SimulatedBrowser:
     """One browser in one world. ``factory`` starts the real core in each engine: ``tabhelm.host.engine.start``."""
@@ -52,7 +55,9 @@ class SimulatedBrowser:
         return [worker for worker in self.engines if worker.engine.agent.alive]
 
     def connect(self, page: SimulatedPage, name: str) -> MessagePort:
-        """``new SharedWorker(url, {name})``."""
+        """``new SharedWorker(url, {name})``, or what the window host does instead."""
+        if page.settings.host == "window":
+            return self._connect_in_page(page, name)
         worker = next((each for each in self.living_engines() if each.name == name), None)
         if worker is None:
             worker = self._start_worker(page, name)
@@ -67,6 +72,23 @@ class SimulatedBrowser:
             creator.post_event(connected)
         else:
             connected()
+        return theirs
+
+    def _connect_in_page(self, page: SimulatedPage, name: str) -> MessagePort:
+        engine = page.own_engines.get(name)
+        if engine is None or engine.failure is not None:
+            settings = page.settings
+            boot = self.rng.uniform(*self.boot)
+            inside = (page.ports, page.patience)
+            engine = SimulatedEngine(
+                self.world, page.agent, settings.app, settings.protocol, settings.build, boot, inside
+            )
+            page.own_engines[name] = engine
+            self.world.note(page.name, f"runs its own engine as {name}")
+            page.agent.start(engine.run(self.factory))
+        self._connections += 1
+        theirs, ours = MessagePort.pair(self.world, str(self._connections), page.agent, page.agent, direct=True)
+        engine.connect(ours)
         return theirs
 
     def client_gone(self, page: SimulatedPage) -> None:
@@ -138,7 +160,10 @@ class SimulatedPage:
         self.agent = browser.world.agent(name, process)
         self.ports = browser.world.ports(self.agent)
         self.worker: Worker | None = None
-        """The engine that it connected to last."""
+        """The shared engine that it connected to last."""
+        self.own_engines: dict[str, SimulatedEngine] = {}
+        """In the window host: the engines in this page, by name."""
+        self._shown_at = float("-inf")
         self.events: list[dict[str, Any]] = []
         self.presence: dict[str, Any] = {}
         self.elections: dict[str, PageElection] = {}
@@ -163,6 +188,13 @@ class SimulatedPage:
     @property
     def cached(self) -> bool:
         return self.agent.evict is not None
+
+    @property
+    def engine(self) -> SimulatedEngine | None:
+        """The engine that it connected to last."""
+        if self.worker is not None:
+            return self.worker.engine
+        return list(self.own_engines.values())[-1] if self.own_engines else None
 
     # ---- what the app does ------------------------------------------------------------------------------------------
 
@@ -257,14 +289,14 @@ class SimulatedPage:
         """The user closes the tab: ``pagehide`` runs if the page can still run, then it is gone."""
         self._note("close")
         if self.agent.state == "running":
-            self.agent.call(self.session.depart, "pagehide")
+            self._hide()
         self.agent.die()
 
     def navigate_away(self) -> None:
         """To another site: ``pagehide`` with ``persisted``, then the page rests in the back/forward cache."""
         if self.agent.state == "running":
             self._note("into the bfcache")
-            self.agent.call(self.session.depart, "pagehide")
+            self._hide()
             self.agent.evict = self.agent.die
             self.agent.stop()
             self.browser.look_at_engines()
@@ -277,6 +309,14 @@ class SimulatedPage:
             self.agent.go()
             self.browser.look_at_engines()
             self.agent.call(self.session.come_back)
+            for engine in self.own_engines.values():
+                self.agent.call(engine.resume)
+
+    def _hide(self) -> None:
+        """``pagehide``, whose handlers do all they have to do before it is over."""
+        self.agent.call(self.session.depart, "pagehide")
+        for engine in self.own_engines.values():
+            self.agent.call(engine.suspend)
 
     def offline(self, off: bool) -> None:
         """This page alone loses (or regains) its network."""
@@ -285,6 +325,8 @@ class SimulatedPage:
 
     def show(self, visible: bool) -> None:
         """Bring the tab to the front, or hide it (its timers then fire once a second)."""
+        if visible and not self.session.visible:
+            self._shown_at = self.ports.clock.monotonic()
         self.session.visible = visible
         self.agent.clock.throttled = not visible
         self.agent.post(self.session.tell_state)
@@ -298,7 +340,7 @@ class SimulatedPage:
         """The same tab with a new document, which may begin before the old one is quite gone."""
         page = self.browser.open(name, self.settings, storage=self.storage)
         if self.agent.state == "running":
-            self.agent.call(self.session.depart, "pagehide")
+            self._hide()
         world = self.browser.world
         world.loop.call_later(self.browser.rng.uniform(0.0, 0.2), self.agent.die, context=world.loop.root.context())
         return page
@@ -327,6 +369,11 @@ class SimulatedPage:
 
     def connect(self, name: str) -> MessagePort:
         return self.browser.connect(self, name)
+
+    def patience(self, limit: float, since: float) -> float:
+        """How late it may be: in the window host, a hidden page whose timers are held back has not stood still."""
+        hidden = not self.session.visible or self._shown_at >= since
+        return max(limit, THROTTLED) if self.settings.host == "window" and hidden else limit
 
     def receive(self, data: dict[str, Any]) -> None:
         kind = data.get("type")

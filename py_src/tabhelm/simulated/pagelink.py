@@ -39,6 +39,8 @@ class Settings:
     user_session: str | None = None
     stall_after: float = 10.0
     engine_patience: float = 2.0
+    host: str = "shared"
+    """``shared``, or ``window``: the engine runs in the page."""
 
 
 class Handlers(Protocol):
@@ -56,6 +58,8 @@ class Handlers(Protocol):
 
     def connect(self, name: str) -> MessagePort: ...
 
+    def patience(self, limit: float, since: float) -> float: ...
+
 
 class Link:
     """One connection to one engine."""
@@ -69,6 +73,7 @@ class Link:
         self._floor = 0.0
         self._quiet = 0.0
         self._booting = 0.0
+        self._engine = ""
         self._port: MessagePort | None = None
         self._owner = f"link:{connection_id}"
         session.ports.locks.admit(self._owner)
@@ -111,6 +116,7 @@ class Link:
                 "at": self._floor,
                 "wheels": [],
                 "testHooks": True,
+                **({"silentEngine": session.silent_engine} if session.silent_engine else {}),
             }
         )
         self._arm()
@@ -146,7 +152,7 @@ class Link:
         if self.session.frozen:
             return
         self._quiet += step
-        settings = self.session.settings
+        session, settings = self.session, self.session.settings
         if self.phase == "greeting":
             if self._quiet >= settings.engine_patience:
                 self._fail("gave no welcome", forward=True)
@@ -155,6 +161,7 @@ class Link:
             if self._quiet > max(BOOT_SILENCE, settings.stall_after) or self._booting > BOOT_LIMIT:
                 self._fail("did not finish booting Python", forward=True)
         elif self._quiet > settings.stall_after:
+            session.silent_engine = self._engine
             self._fail("said nothing", forward=True)
         else:
             self.session.tick(step)
@@ -166,6 +173,7 @@ class Link:
         kind = data.get("type")
         if kind == "welcome" and self.phase == "greeting":
             self.phase = "booting"
+            self._engine = data["engine"]
             self._hear(data["heard"])
             self.session.agent.start(self._watch(data["engineLock"]))
         elif kind == "ping":
@@ -239,6 +247,8 @@ class Session:
         self.left = False
         self.visible = True
         self.up_once = False
+        self.silent_engine = ""
+        """The engine that this page was joined to and that fell silent: told to the next one."""
         self.ready: asyncio.Future[None] = agent.loop.create_future()
         self._storage = storage
         self._incarnation = 1
@@ -275,8 +285,10 @@ class Session:
 
     def doubts(self, limit: float) -> bool:
         """Whether the page has to doubt that its engine still counts on it."""
-        margin = max(250.0, limit * 100)
-        return self._link is None or self.now_ms() > self._link.heard + limit * 1000 - margin
+        if self._link is None or self._link.heard == NEVER:
+            return True
+        trust = self.handlers.patience(limit, self._link.heard / 1000) * 1000
+        return self.now_ms() > self._link.heard + trust - max(250.0, limit * 100)
 
     def able(self) -> bool:
         """Whether this page may begin to lead now."""
@@ -353,6 +365,7 @@ class Session:
         self._tried = 0
         self._up_for = 0.0
         self.up_once = True
+        self.silent_engine = ""
         link.post({"type": "state", **self.state()})
         self.handlers.on_up()
         for waiting in self._calls.values():
