@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tabhelm.server import FencedReceiver, SqliteFenceStore
-from tabhelm_build.demo_effects import apply, read_cases, read_effects, set_up
+from tabhelm_build.demo_effects import apply, read_cases, read_effects, read_overview, set_up
 from tabhelm_build.demo_faults import FaultyReceiver
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +27,8 @@ POLICY = (
     "style-src 'self'; img-src 'self'"
 )
 _NO_CACHE = "no-cache"  # kept, but asked about each time; "no-store" would keep pages out of the back/forward cache
+_NEWEST = 30
+"""How many accepted effects the demo shows."""
 _AN_HOUR = "public, max-age=3600"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -56,6 +58,13 @@ async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path
 
     def cases(request: Request) -> Response:
         return _fresh({"cases": read_cases(database)})
+
+    def overview(request: Request) -> Response:
+        totals = receiver.metrics.snapshot()["totals"]
+        repeated, refused = totals["duplicate"], totals["stale"]
+        return _fresh(
+            {**read_overview(database, _NEWEST), "repeated": repeated, "refused": refused, **faulty.in_force()}
+        )
 
     async def metrics(request: Request) -> Response:
         return _fresh(receiver.metrics.snapshot())
@@ -92,6 +101,7 @@ async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path
         Route("/api/operations", faulty),
         Route("/api/effects", effects),
         Route("/api/cases", cases),
+        Route("/api/overview", overview),
         Route("/api/metrics", metrics),
         Route("/api/requests", requests),
         Route("/api/faults", faults, methods=["GET", "POST"]),

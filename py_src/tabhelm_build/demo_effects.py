@@ -84,6 +84,18 @@ def read_cases(database: Path) -> list[dict[str, Any]]:
     return [{**row, "completed": bool(row["completed"])} for row in rows]
 
 
+def read_overview(database: Path, newest: int) -> dict[str, Any]:
+    """What the demo shows: the cases, how many effects were accepted, how many operation ids more than once (none, if
+    all is well), and the ``newest`` of them, newest first."""
+    rows = _rows(database, f"SELECT number, {', '.join(_COLUMNS)} FROM effects ORDER BY number DESC LIMIT {newest:d}")
+    counts = _rows(database, "SELECT count(*) AS accepted, count(*) - count(DISTINCT op_id) AS doubled FROM effects")[0]
+    return {
+        "cases": read_cases(database),
+        **counts,
+        "newest": [{**row, "payload": json.loads(row["payload"])} for row in rows],
+    }
+
+
 def _rows(database: Path, query: str) -> list[dict[str, Any]]:
     connection = sqlite3.connect(database)
     try:

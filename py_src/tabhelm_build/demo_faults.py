@@ -10,6 +10,7 @@
                     ``retry_after_s`` and ``location`` go with it, or stand for 200, 503 and 302
 ``drop_answers``    apply, then break the connection without an answer. A browser may send the same request again by
                     itself if it used a kept-alive connection; the receiver refuses that as overtaken
+``resource``        only requests whose token is of this resource are touched
 ``count``           how many requests are touched; without it, all until the next change
 
 ``GET /api/faults`` tells what is in force and how many requests are held. A request is touched by the faults in force
@@ -50,6 +51,7 @@ class Faults:
     retry_after_s: float | None = None
     location: str | None = None
     drop_answers: bool = False
+    resource: str | None = None
     count: int | None = None
 
     def answer(self) -> int | None:
@@ -74,8 +76,8 @@ class Faults:
                 raise ValueError(f"status must be a whole number of 200 to 599, not {value!r}")
             if key == "count" and not (_whole(value) and value >= 1):
                 raise ValueError(f"count must be a whole number of at least 1, not {value!r}")
-            if key == "location" and not isinstance(value, str):
-                raise ValueError(f"location must be a text, not {value!r}")
+            if key in ("location", "resource") and not isinstance(value, str):
+                raise ValueError(f"{key} must be a text, not {value!r}")
         return cls(**wanted)
 
 
@@ -125,8 +127,9 @@ class FaultyReceiver:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._receiver(scope, receive, send)
             return
-        faults, released = self._next_faults(), self._released
-        entry = {"at_ms": round(time.time() * 1000), **_token(scope), "operations": None, "outcome": "open"}
+        token = _token(scope)
+        faults, released = self._next_faults(token["resource"]), self._released
+        entry = {"at_ms": round(time.time() * 1000), **token, "operations": None, "outcome": "open"}
         entry["answered"] = False
         self.log.append(entry)
         read = await _read(receive)
@@ -190,8 +193,10 @@ class FaultyReceiver:
 
         await self._receiver(scope, receive, noting)
 
-    def _next_faults(self) -> Faults:
+    def _next_faults(self, resource: str | None) -> Faults:
         faults = self._faults
+        if faults.resource not in (None, resource):
+            return Faults()
         if faults.count is not None:
             self._faults = replace(faults, count=faults.count - 1) if faults.count > 1 else Faults()
         return faults

@@ -25,10 +25,12 @@ EACH = 20
 LATER = 5
 LIMIT = 150.0
 
-_WATCH = """() => {
+# The play follows the queue's leader; the status report, which the demo's tabs also lead, is not part of it.
+_WATCH = """(resource) => {
   window.seen = [];
   window.grants = [];
   demo.tab.addEventListener("event", ({ detail }) => {
+    if (detail.resource !== resource) return;
     if (detail.type === "epoch-issued") grants.push(detail);
     if (detail.type === "leadership-changed" && detail.after === "leading")
       seen.push({ at: performance.timeOrigin + performance.now(), tab: detail.tab, epoch: detail.epoch });
@@ -97,8 +99,9 @@ class Play:
             await self._first_act(browser, server)
             await self._second_act(browser, server)
             await self._third_act(server)
-            self.effects = await asyncio.to_thread(server.effects)
-            self.requests = await asyncio.to_thread(server.requests)
+            self.effects = await self._effects(server)
+            requests = await asyncio.to_thread(server.requests)
+            self.requests = [request for request in requests if request["resource"] == RESOURCE]
 
     async def _first_act(self, browser: ChaosBrowser, server: DemoServer) -> None:
         self.say("Act one: three tabs, offline")
@@ -166,7 +169,7 @@ class Play:
     async def _open(self, browser: ChaosBrowser, server: DemoServer, name: str) -> None:
         tab = await browser.new_tab(f"{server.url}/?test")
         await tab.until("() => window.demo !== undefined", timeout=60, what=f"tab {name} to join")
-        facts = await tab.evaluate(_WATCH)
+        facts = await tab.evaluate(_WATCH, RESOURCE)
         self.tabs[name], self.names[facts["id"]] = tab, name
         self.ready_ms.append(round(facts["readyMs"], 1))
         self.say(f"Tab {name} joined in {facts['readyMs']:.0f} ms")
@@ -223,7 +226,7 @@ class Play:
 
     async def _hold_next(self, server: DemoServer) -> None:
         """Let the server hold the next batch: its sender will die with it on its way."""
-        await asyncio.to_thread(lambda: server.faults(hold=True, count=1))
+        await asyncio.to_thread(lambda: server.faults(hold=True, resource=RESOURCE, count=1))
 
     async def _held(self, server: DemoServer) -> None:
         await wait_for(lambda: asyncio.to_thread(server.held), 30, "a batch to be on its way")
@@ -234,9 +237,12 @@ class Play:
         await asyncio.to_thread(lambda: server.faults(delay_ms=20))
         self.say("The dead leader's batch, held back until now, reaches the server")
 
+    async def _effects(self, server: DemoServer) -> list[dict[str, Any]]:
+        return [effect for effect in await asyncio.to_thread(server.effects) if effect["resource"] == RESOURCE]
+
     async def _all_applied(self, server: DemoServer) -> None:
         async def applied() -> bool:
-            return len(await asyncio.to_thread(server.effects)) >= len(self.acks)
+            return len(await self._effects(server)) >= len(self.acks)
 
         await wait_for(applied, 60, f"{len(self.acks)} operations to be applied")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 from tabhelm_build.demo_server import DemoServer
 
@@ -88,3 +89,25 @@ def test_a_request_without_a_token_is_logged_too(server: DemoServer, writer: Cal
     assert answer.status_code == 400
     entry = server.requests()[-1]
     assert (entry["resource"], entry["epoch"], entry["outcome"]) == (None, None, 400)
+
+
+def test_the_overview_tells_what_the_demo_shows(server: DemoServer, writer: Callable[..., Writer]) -> None:
+    ann, late = writer(epoch=2), writer(epoch=1, owner="late")
+
+    def overview() -> dict[str, Any]:
+        answer = ann.client.get(f"{server.url}/api/overview")
+        assert answer.headers["cache-control"] == "no-store"
+        return dict(answer.json())
+
+    before = overview()
+    assert ann.send({"kind": "add", "case": "seen", "title": "Pump 7"}, *range(40)).status_code == 200
+    assert late.send("too late").status_code == 409
+    after = overview()
+    assert {"id": "seen", "title": "Pump 7", "completed": False} in after["cases"]
+    assert after["accepted"] - before["accepted"] == 41
+    assert (after["doubled"], after["refused"] - before["refused"], after["repeated"]) == (0, 1, before["repeated"])
+    assert [effect["payload"] for effect in after["newest"]] == list(range(39, 9, -1))
+    assert after["faults"] == {}
+    server.faults(status=503)
+    assert overview()["faults"] == {"status": 503}
+    server.faults()

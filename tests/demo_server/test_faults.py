@@ -153,6 +153,7 @@ def test_faults_touch_as_many_requests_as_were_counted(server: DemoServer, write
         ({"hold": 1}, "hold must be true or false"),
         ({"release": "yes"}, "release must be true or false"),
         ({"location": 3}, "location must be a text"),
+        ({"resource": 3}, "resource must be a text"),
     ],
 )
 def test_mistakes_are_named(server: DemoServer, fault: dict[str, Any], expected: str) -> None:
@@ -164,4 +165,13 @@ def test_mistakes_are_named(server: DemoServer, fault: dict[str, Any], expected:
 def test_pages_of_other_sites_cannot_order_faults(server: DemoServer) -> None:
     answer = httpx.post(f"{server.url}/api/faults", content='{"status": 500}', verify=False, trust_env=False)
     assert answer.status_code == 415
+    assert server.faults() == {"held": 0, "faults": {}}
+
+
+def test_faults_of_one_resource_leave_the_others_alone(server: DemoServer, writer: Callable[..., Writer]) -> None:
+    ann, bob = writer(), writer(owner="bob")
+    bob.resource += ":other"
+    server.faults(status=503, resource=ann.resource, count=1)
+    assert bob.send().status_code == 200
+    assert [ann.send().status_code for _ in range(2)] == [503, 200]
     assert server.faults() == {"held": 0, "faults": {}}
