@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tabhelm.messages import Beacon, LeaderNote, TabNote, decode, encode
+from tabhelm.messages import Ask, Beacon, LeaderNote, LeaderSigns, TabNote, decode, encode
 from tabhelm.presence import Beaconer, Roster, claim_identity
-from tabhelm.presence.signs import TICK
+from tabhelm.presence.signs import TICK, Sign, Signs
 from tabhelm.simulated import World
 
 TAB = TabNote("t-1", "c-1", 1, "active", True, True, "1.0", (), ("app:r",), 2.0)
@@ -90,6 +90,52 @@ def test_growing_older_is_no_news_but_a_change_is() -> None:
         world.run(main())
 
 
+@pytest.mark.parametrize(("throttled", "credit"), [(False, TICK), (True, 20.0)])
+def test_a_leap_of_the_clock_is_no_silence_even_before_the_tick_that_finds_it_out(
+    throttled: bool, credit: float
+) -> None:
+    signs = Signs()
+    signs.throttled = throttled
+    signs.tick(100.0)
+    signs.lives(["app:r"], 5.0, 102.0)
+    sign = signs.last("app:r")
+    assert sign is not None
+    for now in (5000.0, 5000.1):  # the second one after the tick
+        assert signs.awake(now) - sign.at == pytest.approx(credit - 2.0 + (now - 5000.0) * (now > 5000.05))
+        signs.tick(5000.0)
+    assert signs.awake(5004.0) - sign.at == pytest.approx(credit + 2.0)
+
+
+def test_signs_are_news_of_leaders_that_begin_go_on_and_end() -> None:
+    roster = Roster("me")
+    assert roster.sign("app:r", 1.0) is None
+    roster.heard(beacon(1, pause=5.0), 1.0)
+    assert roster.sign("app:r", 2.0) == Sign(1.0, 5.0, True)
+    roster.heard(beacon(1, pause=5.0), 3.0)  # said before: no sign
+    assert roster.sign("app:r", 3.0) == Sign(1.0, 5.0, True)
+    roster.heard(beacon(2, tabs=()), 4.0)
+    assert roster.sign("app:r", 5.0) == Sign(4.0, 0.0, False)
+    roster.heard(beacon(1, sender="another", pause=5.0), 6.0)
+    roster.forget("another", 7.0)
+    assert roster.sign("app:r", 8.0) == Sign(7.0, 0.0, False)
+    roster.set_leading(LeaderNote("app:r", "t", "c", "d", 1, 0.0), 9.0)
+    assert roster.sign("app:r", 30.0) == Sign(30.0, 5.0, True)
+    roster.clear_leading("app:r", "c", 31.0)
+    assert roster.sign("app:r", 40.0) == Sign(31.0, 0.0, False)
+
+
+def test_signs_of_another_protocol_tell_who_lives_and_nothing_else() -> None:
+    roster = Roster("me")
+    note = LeaderNote("app:offline-queue:m", "t-1", "c-1", "d", 4, 0.0)
+    assert roster.heard_signs(LeaderSigns("other", 2, 5.0, (note,)), 1.0)
+    assert not roster.heard_signs(LeaderSigns("other", 1, 5.0, (note,)), 2.0)
+    assert not roster.heard_signs(LeaderSigns("me", 9, 5.0, (note,)), 2.0)
+    assert roster.sign(note.resource, 3.0) == Sign(1.0, 5.0, True)
+    assert roster.leader(note.resource, 3.0) is None and roster.tabs(3.0) == []
+    roster.heard_signs(LeaderSigns("other", 3, 5.0, ()), 4.0)
+    assert roster.sign(note.resource, 5.0) == Sign(4.0, 0.0, False)
+
+
 class Memory:
     def __init__(self) -> None:
         self.value: tuple[str, int] | None = None
@@ -128,7 +174,9 @@ def test_a_reload_keeps_the_id_and_a_duplicate_draws_its_own(seed: int) -> None:
 
 
 def test_messages_that_are_encoded_are_decoded() -> None:
-    assert decode(encode(beacon())) == beacon()
+    note = LeaderNote("app:offline-queue:m", "t-1", "c-1", "d", 4, 0.0)
+    for message in (beacon(), LeaderSigns("other", 2, 5.0, (note,)), Ask("one", "two")):
+        assert decode(encode(message)) == message
 
 
 def test_the_last_goodbye_is_said_at_once() -> None:
