@@ -36,10 +36,15 @@ class File:
 class PythonSite:
     """``url`` and what tests ask of the receiver."""
 
-    def __init__(self, url: str, wheel: str) -> None:
+    def __init__(self, url: str, wheel: str, files: dict[str, File]) -> None:
         self.url = url
+        self._files = files
         self.wheel = wheel
         """Where our wheel is served, a path of this origin."""
+
+    def put(self, path: str, file: File | str) -> None:
+        """Serve one more file, or another in its place."""
+        self._files[path] = file if isinstance(file, File) else File(file)
 
     async def effects(self) -> list[dict[str, Any]]:
         """The accepted effects in order."""
@@ -72,7 +77,7 @@ def serve(dist: Path, folder: Path, files: Mapping[str, File | str] = {}) -> Ite
     ready.wait(30)
     wheel = next(dist.glob("tabhelm-*.whl")).name
     try:
-        yield PythonSite(f"http://127.0.0.1:{listener.getsockname()[1]}", f"/tabhelm/{wheel}")
+        yield PythonSite(f"http://127.0.0.1:{listener.getsockname()[1]}", f"/tabhelm/{wheel}", given)
     finally:
         if server:
             server[0].should_exit = True

@@ -44,7 +44,7 @@ class BrowserHttp:
         try:
             options = to_js_value(request)
             options.signal = controller.signal
-            response = await js().fetch(url, options)
+            response = await js().fetch(_absolute(url), options)
             return HttpAnswer(
                 status=response.status,
                 headers=to_python_value(js().Object.fromEntries(response.headers)),
@@ -59,6 +59,13 @@ class BrowserHttp:
             raise Unreachable(f"{method} {url}: {why}; whether it had an effect is unknown") from None
         finally:
             timer.cancel()
+
+
+def _absolute(url: str) -> str:
+    """``url`` itself, except in a worker that was started from a ``blob:`` URL (PyScript's are): nothing is relative to
+    that, but it knows its origin."""
+    location = js().location
+    return str(js().URL.new(url, location.origin).href) if location.protocol == "blob:" else url
 
 
 async def _read(stream: Any) -> str:
