@@ -57,9 +57,14 @@ class Page:
     memory: Memory
     runs: list[int] = field(default_factory=list)
     contexts: list[LeaderContext] = field(default_factory=list)
+    others: list[SimulatedLifecycle] = field(default_factory=list)
+    """What further joins of the same page listen to."""
 
     def joining(self, **options: Any) -> Joining:
-        lifecycle = self.lifecycle if not self.lifecycle.listened_to else SimulatedLifecycle(self.agent)
+        lifecycle = self.lifecycle
+        if lifecycle.listened_to:
+            lifecycle = SimulatedLifecycle(self.agent)
+            self.others.append(lifecycle)
 
         async def enter() -> JoinedTab:
             host = PageHost(self.ports, lifecycle, self.memory, JoinOptions(app=APP, **options))
@@ -310,7 +315,10 @@ def test_a_reload_is_the_same_tab_a_duplicate_and_a_second_join_are_others(seed:
         again = await open_page(world, "again", stored).join()
         assert (again.tab_id, again.generation) == (tab.tab_id, 2)
         assert again.connection_id != tab.connection_id
-        for joined in (duplicate, again):
+        await copy.agent.start(duplicate.leave())
+        rejoined = await copy.join()
+        assert (rejoined.tab_id, rejoined.generation) == (duplicate.tab_id, 2), "who left may come again"
+        for joined in (rejoined, again):
             lock = tab_lock(APP, 1, joined.tab_id)
             assert len([held for held in world.lock_manager.snapshot().held if held.name == lock]) == 1
 
@@ -415,6 +423,23 @@ def test_a_page_that_leaves_while_it_is_away_leaves_nothing() -> None:
     run(1, test)
 
 
+def test_two_joins_of_one_page_come_back_each_with_its_own_id() -> None:
+    async def test(world: World) -> None:
+        page = open_page(world, "a")
+        tabs = [await page.join(), await page.join()]
+        ids = [tab.tab_id for tab in tabs]
+        page.others[0].tell("pagehide")
+        page.lifecycle.navigate_away()
+        await world.sleep(1.0)
+        assert held_by(world, page.agent) == []
+        page.others[0].tell("pageshow")
+        page.lifecycle.back()
+        await world.until(lambda: [tab.generation for tab in tabs] == [2, 2])
+        assert [tab.tab_id for tab in tabs] == ids
+
+    run(1, test)
+
+
 def test_visibility_and_network_are_told_and_obeyed() -> None:
     async def test(world: World) -> None:
         page, other = open_page(world, "a"), open_page(world, "b")
@@ -442,15 +467,20 @@ def test_a_loop_that_stood_still_for_too_long_may_not_write_when_it_wakes(seed: 
         page, other = open_page(world, "a"), open_page(world, "b")
         tab, others = await page.join(stall_after=4.0), await other.join(stall_after=4.0)
         woken: list[str] = []
+        late: list[float] = []
 
         async def writes(context: LeaderContext) -> None:
+            clock = page.ports.clock
             while True:
-                await page.ports.clock.sleep(0.05)  # not the context's own: it would look by itself
+                before = clock.monotonic()
+                await clock.sleep(0.05)  # not the context's own: it would look by itself
                 try:
                     context.next_token()
                 except LeadershipLost as lost:
                     woken.append(lost.reason)
                     raise
+                if clock.monotonic() - before > 4.0:
+                    late.append(clock.monotonic() - before)
 
         first = page.lead(tab, loop=writes)
         await led_by(world, first)
@@ -462,13 +492,30 @@ def test_a_loop_that_stood_still_for_too_long_may_not_write_when_it_wakes(seed: 
         page.agent.hang(9.0)
         await led_by(world, second, within=12.0)
         await world.until(lambda: woken != [] or not isinstance(first.status, Leading), within=1.0)
-        assert len(woken) <= 1
+        assert len(woken) <= 1 and late == []
         reasons = [e.reason for e in tab.events.recent if isinstance(e, LeadershipChanged) and e.before == "leading"]
         assert reasons[-1] in ("stalled", "lock-lost")
         await world.until(lambda: isinstance(first.status, tabhelm.Waiting))
         assert len(tab.presence().tabs) == 2
 
     run(seed, test)
+
+
+def test_what_runs_first_after_a_standstill_may_not_write_either() -> None:
+    async def test(world: World) -> None:
+        page = open_page(world, "a")
+        tab = await page.join(stall_after=4.0)
+        election = page.lead(tab)
+        await led_by(world, election)
+        page.call(page.contexts[0].next_token)
+        page.agent.hang(9.0)
+        await world.sleep(8.999)
+        with pytest.raises(LeadershipLost):  # as in an event handler that comes before every timer
+            page.call(page.contexts[0].next_token)
+        await world.until(lambda: page.runs == [1, 2])
+        assert tab.state.lifecycle == "active"
+
+    run(1, test)
 
 
 def test_a_hidden_page_s_slow_timers_are_no_standstill() -> None:
@@ -481,6 +528,8 @@ def test_a_hidden_page_s_slow_timers_are_no_standstill() -> None:
         for _ in range(3):
             page.agent.hang(60.0)  # what throttling to one timer a minute looks like from inside
             await world.sleep(61.0)
+        page.agent.hang(40.0)
+        await world.sleep(39.999)
         page.lifecycle.show(True)
         await world.sleep(5.0)
         assert page.runs == [1]

@@ -36,29 +36,29 @@ class SimulatedLifecycle:
         """Bring the page to the front, or hide it: its timers then fire once a second."""
         self._agent.clock.throttled = not visible
         self._become(lifecycle="active" if visible else "hidden", visible=visible)
-        self._tell("changed")
+        self.tell("changed")
 
     def offline(self, off: bool) -> None:
         """Cut this page off the network, or join it again."""
         self._agent.online = not off
         self._become(online=not off)
-        self._tell("changed")
+        self.tell("changed")
 
     def freeze(self) -> None:
         """``freeze`` is fired, then the page stands still."""
         self._become(lifecycle="frozen")
-        self._tell("freeze")
+        self.tell("freeze")
         self._agent.freeze()
 
     def thaw(self) -> None:
         """The page goes on, and ``resume`` is fired."""
         self._agent.thaw()
         self._become(lifecycle="active" if self._state.visible else "hidden")
-        self._tell("resume")
+        self.tell("resume")
 
     def navigate_away(self) -> None:
         """``pagehide`` is fired, then the page rests in the back/forward cache: a lock that it kept evicts it."""
-        self._tell("pagehide")
+        self.tell("pagehide")
         self._agent.evict = self._agent.die
         self._agent.stop()
 
@@ -68,16 +68,17 @@ class SimulatedLifecycle:
             self._agent.evict = None
             self._agent.go()
             self._become(lifecycle="active" if self._state.visible else "hidden")
-            self._tell("pageshow")
+            self.tell("pageshow")
 
     def close_page(self) -> None:
         """``pagehide`` is fired, then the page is gone."""
-        self._tell("pagehide")
+        self.tell("pagehide")
         self._agent.die()
 
     def _become(self, **changes: object) -> None:
         self._state = replace(self._state, **changes)  # type: ignore[arg-type]
 
-    def _tell(self, event: LifecycleEvent) -> None:
+    def tell(self, event: LifecycleEvent) -> None:
+        """Fire an event, and do nothing else."""
         if self._callback is not None:
             self._agent.call(lambda: self._callback and self._callback(event))
