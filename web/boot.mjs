@@ -13,6 +13,7 @@ const SCRIPTS = ["pyodide/pyodide.mjs", "pyodide/pyodide.asm.mjs"];
 const LENT = Object.entries({ "pyodide/pyodide.asm.wasm": "application/wasm", "pyodide/python_stdlib.zip": "application/zip" });
 /** So long without a byte, and a download has stalled. With all that follows, it is told within ten seconds. */
 const STALL_MS = 6_000;
+const HASTE = 2 / 3; // of that for the snapshot: there is another way, which takes its time too
 const TICKS = 8; // in which a time limit is counted
 const SMALLEST_MODULE = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0];
 
@@ -251,7 +252,8 @@ class Boot {
     const stop = () => abort.abort();
     this.#end.signal.addEventListener("abort", stop, { once: true });
     let stalled = false;
-    const limit = new Limit(this.#stallMs, () => ((stalled = true), stop()));
+    const stallMs = Math.round(this.#stallMs * (name === snapshotName ? HASTE : 1));
+    const limit = new Limit(stallMs, () => ((stalled = true), stop()));
     let length = 0;
     let what = "";
     try {
@@ -262,7 +264,7 @@ class Boot {
       length = await fill(bytes, response.body, () => limit.moved());
     } catch (error) {
       if (error instanceof BootError) throw error;
-      if (stalled) throw new BootError("stalled", `${url} stalled: the server sent nothing for ${this.#stallMs} ms`);
+      if (stalled) throw new BootError("stalled", `${url} stalled: the server sent nothing for ${stallMs} ms`);
       const way = "is the server reachable, and does the Content-Security-Policy's connect-src allow it?";
       throw new BootError("download", `${url} could not be fetched (${text(error)}): ${way}`, error);
     } finally {

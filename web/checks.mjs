@@ -118,7 +118,7 @@ export function checkFlag(what, value) {
  */
 export function checkUrl(what, value) {
   try {
-    if ((typeof value === "string" && value) || value instanceof URL) return new URL(value, document.baseURI).href;
+    if ((typeof value === "string" && value) || value instanceof URL) return new URL(value, globalThis.document?.baseURI).href;
   } catch {
     // told below
   }

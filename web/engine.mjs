@@ -24,6 +24,8 @@ const isTime = (value) => typeof value === "number" && Number.isFinite(value);
 const SUSPEND = '{"type":"suspend"}';
 const RESUME = '{"type":"resume"}';
 const problem = (code, message) => ({ code, message });
+/** What ends a boot: it is the files or the browser, and every other engine of this build would end in the same way. */
+const ALIKE = new Set(["no-runtime", "download", "stalled", "content"]);
 
 /** One connection of one page, from its `hello` until it is gone. */
 class Session {
@@ -175,7 +177,7 @@ export class Engine {
   /** The end of this engine: told to every page, its locks let go. The pages join the next incarnation. */
   fail(code, message) {
     if (this.#failure) return;
-    this.#failure = problem(code, message);
+    this.#failure = { ...problem(code, message), alike: ALIKE.has(code) };
     console.error(`tabhelm: the engine gives up (${code}): ${message}`);
     clearTimeout(this.#bootTimer);
     const links = new Set(this.#waiting.map(([link]) => link));

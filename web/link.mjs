@@ -8,6 +8,8 @@ import { TabhelmError, buildId, message } from "./checks.mjs";
 
 const BOOT_SILENCE_MS = 30_000; // Python may boot in one long synchronous piece, in which the engine cannot ping
 const BOOT_LIMIT_MS = 90_000;
+const LOAD_LIMIT_MS = 4_000; // the window host's scripts, which an import() may wait for without end
+const EXPLAIN_MS = 1_000;
 
 /** @typedef {import("./session.mjs").Session} Session */
 
@@ -18,6 +20,7 @@ const BOOT_LIMIT_MS = 90_000;
  * @property {string} message
  * @property {boolean} next do not ask the same engine again
  * @property {string} refused the code of a refusal
+ * @property {boolean} [alike] any engine of this build would fail in the same way
  * @property {number} mute 0: the engine gave a sign of life; 1: none; 2: this page can have no such engine at all
  */
 
@@ -26,6 +29,43 @@ const BOOT_LIMIT_MS = 90_000;
  * page's timers.
  * @typedef {{post: (data: object) => void, close: () => void, patience?: (limitMs: number, sinceMs: number) => number}} Carrier
  */
+
+/** @typedef {{createScriptURL: (url: string) => string}} Policy */
+
+/** @type {Policy | undefined} it says yes to everything: nobody else gets hold of it */
+let policy;
+
+/**
+ * Under `require-trusted-types-for 'script'` no text makes a worker. Where our policy's name is not allowed, the page's own
+ * default policy is asked, if it has one.
+ * @param {string} url @returns {string}
+ */
+function trusted(url) {
+  try {
+    policy ??= /** @type {any} */ (globalThis).trustedTypes?.createPolicy("tabhelm", { createScriptURL: (/** @type {string} */ given) => given });
+  } catch {
+    // not allowed
+  }
+  return policy?.createScriptURL(url) ?? url;
+}
+
+/** Load a script of this build that few pages need. @param {string} name @param {string} engineUrl @returns {Promise<any>} */
+const load = (name, engineUrl) => import(/* @vite-ignore */ new URL(`${name}.mjs`, engineUrl).href);
+
+/**
+ * The error of a page that can have no engine: why, and the way out.
+ * @param {string} code @param {string} what @param {import("./session.mjs").Settings} settings
+ */
+export async function explained(code, what, settings) {
+  const why = await Promise.race([
+    load("explain", settings.engineUrl).then(
+      ({ explain }) => explain({ ...settings, buildId }),
+      (error) => `${message(error)}; reload this page`,
+    ),
+    new Promise((resolve) => setTimeout(resolve, EXPLAIN_MS, "no answer")),
+  ]);
+  return new TabhelmError(code, `${what}: ${why}`);
+}
 
 /**
  * Hold a Web Lock until `signal` aborts. Resolves to false if it was not granted in time, or the signal aborted.
@@ -126,7 +166,7 @@ export class Link {
 
   /** @returns {Carrier} */
   #inWorker() {
-    const worker = new SharedWorker(this.session.settings.engineUrl, { type: "module", name: this.engineName });
+    const worker = new SharedWorker(trusted(this.session.settings.engineUrl), { type: "module", name: this.engineName });
     const { port } = worker;
     worker.onerror = (event) => {
       event.preventDefault();
@@ -145,7 +185,7 @@ export class Link {
 
   /** What only the window host needs is loaded only here. @returns {Promise<Carrier>} */
   async #inPage() {
-    const { connect } = await import(/* @vite-ignore */ /* webpackIgnore: true */ new URL("window.mjs", this.session.settings.engineUrl).href);
+    const { connect } = await load("window", this.session.settings.engineUrl);
     return connect(this.engineName, (/** @type {unknown} */ data) => this.#receive(data));
   }
 
@@ -177,12 +217,12 @@ export class Link {
     return this.#phase === "closed";
   }
 
-  /** @param {string} reason @param {boolean} next @param {number} [mute] @param {string} [refused] */
-  #fail(reason, next, mute = 0, refused = "") {
+  /** @param {string} reason @param {boolean} next @param {number} [mute] @param {string} [refused] @param {boolean} [alike] */
+  #fail(reason, next, mute = 0, refused = "", alike = false) {
     if (this.#closed) return;
     if (next) this.post({ type: "bye", reason: "engine-abandoned" });
     this.close();
-    this.#lost({ message: reason, next, refused, mute });
+    this.#lost({ message: reason, next, refused, mute, alike });
   }
 
   /** @param {number} tickMs */
@@ -191,7 +231,8 @@ export class Link {
     this.#quietMs += tickMs;
     const { enginePatienceMs, stallAfterMs } = this.session.settings;
     const greeting = this.#phase === "greeting";
-    const limitMs = greeting ? enginePatienceMs : this.joined ? stallAfterMs : Math.max(BOOT_SILENCE_MS, stallAfterMs);
+    const starting = this.#phase === "opening" ? LOAD_LIMIT_MS : Math.max(BOOT_SILENCE_MS, stallAfterMs);
+    const limitMs = greeting ? enginePatienceMs : this.joined ? stallAfterMs : starting;
     if (this.#phase === "booting") this.#bootingMs += tickMs;
     if (this.#quietMs >= limitMs) {
       if (this.joined) this.session.silentEngine = this.#engine.id;
@@ -240,7 +281,7 @@ export class Link {
         this.#fail(`refused this page: ${message(data.error)}`, false, 0, String(data.error?.code ?? "unknown"));
         return;
       case "failed":
-        this.#fail(`failed: ${message(data.error)}`, true);
+        this.#fail(`failed: ${message(data.error)}`, true, 0, "", data.error?.alike);
         return;
       default:
         this.session.receive(data);

@@ -1,6 +1,6 @@
 /** One page's membership: its identity, its lifecycle, its calls, and which engine it is with. It survives links. */
 import { TabhelmError, message, randomId } from "./checks.mjs";
-import { Link, hold } from "./link.mjs";
+import { Link, explained, hold } from "./link.mjs";
 
 const TAB_LOCK_PATIENCE_MS = 300; // a reload's old document may need that long to let go of the tab's lock
 const ENGINES = 4; // incarnations of an engine; one attempt asks each before it gives up
@@ -90,7 +90,7 @@ export class Session {
     this.ready = promise;
     this.#settleReady = { resolve, reject };
     this.host = settings.host === "window" ? "window" : "shared";
-    if (typeof SharedWorker !== "function") this.#fallBack("this browser has no SharedWorker");
+    if (!window.SharedWorker) this.#fallBack("this browser has no SharedWorker");
     this.#listen();
     void this.#connect();
   }
@@ -252,17 +252,27 @@ export class Session {
         this.#again(0);
       } else {
         tried.push(`"${link.engineName}" ${loss.message}`);
-        if (fell || (!alone && tried.length < ENGINES)) this.#attempt(tried);
-        else {
-          this.#incarnation = 1;
-          const what = `no engine answered at ${this.settings.engineUrl}`;
-          const way = "check that this file is served and that the page's CSP allows worker-src 'self' and 'wasm-unsafe-eval'";
-          this.#giveUp(new TabhelmError("no-engine", `${what}: ${tried.join("; ")}; ${way}`));
-        }
+        if (fell || (!alone && !loss.alike && tried.length < ENGINES)) this.#attempt(tried);
+        else void this.#noEngine(tried, loss.alike);
       }
     });
     this.#link = link;
     void link.open();
+  }
+
+  /** @param {string[]} tried @param {boolean} [alike] */
+  async #noEngine(tried, alike) {
+    const { engineUrl, host } = this.settings;
+    const { signal } = this.#stay;
+    const what = `no engine at ${engineUrl}: ${tried.join("; ")}`;
+    const error = alike ? new TabhelmError("no-engine", what) : await explained("no-engine", what, this.settings);
+    if (signal.aborted) return;
+    this.#incarnation = 1;
+    if (host === "auto" && window.SharedWorker) {
+      this.host = "shared"; // what is not served now may be so next time
+      this.fallback = "";
+    }
+    this.#giveUp(error);
   }
 
   /** From shared engines to one in this page, if that is left to us. @param {string} reason */

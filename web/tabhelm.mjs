@@ -22,6 +22,7 @@ import {
   version,
 } from "./checks.mjs";
 import { Election } from "./election.mjs";
+import { explained } from "./link.mjs";
 import { Queue } from "./queue.mjs";
 import { Session } from "./session.mjs";
 
@@ -41,12 +42,10 @@ const DIAGNOSE_PATIENCE_MS = 2_000;
 export async function join(options) {
   const { settings, signal } = readJoin(options);
   signal?.throwIfAborted();
-  if (typeof document === "undefined") throw new TabhelmError("no-host", "join() runs in a page; a worker has no lifecycle of its own");
-  if (!navigator.locks) {
-    throw new TabhelmError("no-locks", "this page has no Web Locks: serve it over https, or from localhost, in a browser of 2022 or newer");
-  }
-  if (settings.host === "shared" && typeof SharedWorker !== "function") {
-    throw new TabhelmError("no-host", 'this browser has no SharedWorker: use host "auto" or "window"');
+  const inPage = typeof document === "object";
+  const mayLock = inPage && origin !== "null" && navigator.locks;
+  if (!mayLock || (settings.host === "shared" && !window.SharedWorker)) {
+    throw await explained(inPage && !mayLock ? "no-locks" : "no-host", "no engine", settings);
   }
   const tab = new Tab(settings);
   const abandon = () => void tab.leave("aborted");
