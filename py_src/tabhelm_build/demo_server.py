@@ -1,9 +1,9 @@
 """The demo server: ``python build.py demo``, and as a subprocess for tests.
 
 Serves ``/`` the demo, ``/blank`` and ``/blank2`` empty pages under the same policy, ``/tabhelm/…`` the bundle,
-``/tabhelm2/…`` a second one, ``POST /api/operations`` the receiver, ``GET /api/overview`` what the demo shows of it; for
-tests and curiosity ``GET /api/effects``, ``/api/cases``, ``/api/metrics``, ``/api/requests``, and ``/api/faults`` (see
-``demo_faults``).
+``/tabhelm2/…`` a second one, ``POST /api/operations`` the receiver, ``GET /api/overview`` what the demo shows of it;
+for tests and curiosity ``GET /api/effects``, ``/api/cases``, ``/api/metrics``, ``/api/requests``, and ``/api/faults``
+(see ``demo_faults``).
 """
 
 from __future__ import annotations

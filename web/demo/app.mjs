@@ -36,7 +36,7 @@ function showCases() {
 }
 
 server.addEventListener("news", ({ detail: settled }) => {
-  if (!server.problem) {
+  if (!server.problem && server.overview) {
     cases.learn(server.overview.cases, settled);
     showEffects(server.overview);
     if (refused !== null && server.overview.refused > refused) {

@@ -12,6 +12,7 @@ export class Server extends EventTarget {
   #timer = 0;
   #asking = false;
   #again = false;
+  #orders = 0;
   /** Called before each question; what it returns comes with the `news` event. */
   #before;
 
@@ -34,11 +35,14 @@ export class Server extends EventTarget {
     }
     this.#asking = true;
     const before = this.#before();
+    const orders = this.#orders;
     try {
       if (!navigator.onLine) throw new Error("offline");
       const response = await fetch("/api/overview", { headers: { accept: "application/json" }, cache: "no-store" });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
-      this.overview = await response.json();
+      const overview = await response.json();
+      if (orders === this.#orders) this.overview = overview; // else it tells of faults that were just replaced
+      else this.#again = true;
       this.problem = null;
     } catch (error) {
       this.problem = navigator.onLine ? error.message : "offline";
@@ -53,12 +57,14 @@ export class Server extends EventTarget {
 
   /** Make the receiver misbehave (see demo_faults.py); {} ends it. */
   async order(faults) {
+    this.#orders += 1;
     const response = await fetch("/api/faults", {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(faults),
     });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    this.#orders += 1;
     await this.ask();
   }
 }

@@ -5,6 +5,8 @@ import { eventText, lifecycleText, reasonText } from "./words.mjs";
 /** A new engine knows the others only after their next word, so absence counts after a while. */
 const ABSENT_MS = 2_000;
 const NEW_HERE_MS = 3_000;
+/** A longer gap than this is none that was measured. */
+const GAP_MS = 120_000;
 /** A handover is told as one line if the next leader comes within this time. */
 const HANDOVER_MS = 700;
 
@@ -77,14 +79,19 @@ export class Story {
     const end = this.#endOf(resource, before);
     const mine = before.tabId === this.#tab.id && leader.tabId !== this.#tab.id;
     const why = !end ? mine && "this tab stood still meanwhile" : `${before.tabId === leader.tabId ? "it" : tabName(before.tabId)} ${reasonText(end.reason)}`;
-    const from = end?.at ?? this.#lostAt;
-    const gap = from && leader.sinceMs >= from - 1_000 ? `${duration(leader.sinceMs - from)} without a leader` : null;
+    const from = end ? end.at : this.#lostAt;
+    const gap = from && Math.abs(leader.sinceMs - from) < GAP_MS ? `${duration(leader.sinceMs - from)} without a leader` : null;
     return [now, [why, gap].filter(Boolean).join("; ")].filter(Boolean).join(" – ");
   }
 
+  /** How a leader ended: its engine's word, with the time; of other engines' tabs the roster knows at most why. */
   #endOf(resource, { tabId, epoch }) {
     const end = this.#ends.get(resource);
-    return end?.tabId === tabId && end.epoch === epoch ? end : null;
+    if (end?.tabId === tabId && end.epoch === epoch) return end;
+    const known = this.#tabs.get(tabId);
+    if (tabId === this.#tab.id || !known) return null;
+    if (known.lifecycle === "frozen" || known.lifecycle === "stalled") return { reason: known.lifecycle };
+    return known.online ? null : { reason: "offline" };
   }
 
   #roster(tabs) {
