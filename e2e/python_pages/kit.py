@@ -44,6 +44,8 @@ class FailedInPage(AssertionError):
 class PythonPage:
     """One tab whose page runs Pyodide itself. ``await page("name", *arguments)`` calls a function of ``inside.py``."""
 
+    ask = CALL
+
     def __init__(self, tab: ChaosTab, ms: dict[str, float]) -> None:
         self.tab = tab
         self.ms = ms
@@ -70,7 +72,7 @@ class PythonPage:
         Raises:
             FailedInPage: it raised.
         """
-        answer = json.loads(await self.tab.evaluate(CALL, [name, json.dumps(arguments)], timeout=timeout))
+        answer = json.loads(await self.tab.evaluate(self.ask, [name, json.dumps(arguments)], timeout=timeout))
         if "error" in answer:
             raise FailedInPage(answer["traceback"])
         return answer["result"]
@@ -119,3 +121,44 @@ async def one_leader(pages: Sequence[PythonPage], resource: str = "job", *, abov
     found = await wait_for(look, 30.0, f"one leader of {resource!r} with an epoch above {above}")
     assert found is not None
     return found[0]
+
+
+WORKER = """
+import { loadPyodide } from "/tabhelm/pyodide/pyodide.mjs";
+let answer;
+const [wheel, text] = await new Promise((resolve) => (onmessage = ({ data }) => resolve(data)));
+onmessage = ({ data }) => answer(data);
+const pyodide = await loadPyodide({ indexURL: new URL("/tabhelm/pyodide/", location.href).href });
+await pyodide.loadPackage("micropip");
+const micropip = pyodide.pyimport("micropip");
+await micropip.install(new URL(wheel, location.href).href);
+pyodide.FS.writeFile("/home/pyodide/inside.py", text);
+const inside = pyodide.pyimport("inside");
+answer = async ({ id, name, args }) => postMessage({ id, text: await inside.call(name, args) });
+postMessage({ id: 0 });
+"""
+_START_WORKER = """([wheel, inside]) => new Promise((ready, failed) => {
+  window.troubles = [];
+  const waiting = new Map([[0, ready]]);
+  window.worker = new Worker("/worker.mjs", { type: "module" });
+  worker.onerror = ({ message }) => failed(new Error(message));
+  worker.onmessage = ({ data: { id, text } }) => (waiting.get(id)(text), waiting.delete(id));
+  let last = 0;
+  window.ask = (name, args) => new Promise((resolve) => {
+    waiting.set(++last, resolve);
+    worker.postMessage({ id: last, name, args });
+  });
+  worker.postMessage([wheel, inside]);  // kept until the module has run and listens
+})"""
+
+
+class PythonWorker(PythonPage):
+    """The same in a dedicated worker of the page."""
+
+    ask = "([name, args]) => ask(name, args)"
+
+    @classmethod
+    async def boot(cls, tab: ChaosTab, site: PythonSite) -> PythonWorker:
+        site.put("/worker.mjs", WORKER)
+        await tab.evaluate(_START_WORKER, [site.wheel, INSIDE], timeout=90.0)
+        return cls(tab, {})

@@ -17,8 +17,7 @@ from .site import ROOT, File, PythonSite, serve
 SNIPPETS = dict(
     re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```\n", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
 )
-WORKER_PAGE = '<!doctype html><title>worker</title><script type="module" src="/start.mjs"></script>'
-START = 'window.worker = new Worker("/worker.mjs", { type: "module" });'
+WORKER_PAGE = '<!doctype html><title>worker</title><script type="module" src="/worker-page.mjs"></script>'
 NOTEBOOK = """
 import { loadPyodide } from "/tabhelm/pyodide/pyodide.mjs";
 const pyodide = await loadPyodide({ indexURL: new URL("/tabhelm/pyodide/", location.href).href });
@@ -46,7 +45,7 @@ PAGES = {
 def documented(bundle: Path, tmp_path: Path) -> Iterator[PythonSite]:
     policy = SNIPPETS["pyscript.policy"].strip()
     files: dict[str, File | str] = {f"/{name}": text for name, text in SNIPPETS.items()}
-    files |= {"/worker.html": WORKER_PAGE, "/start.mjs": START, "/notebook.mjs": NOTEBOOK}
+    files |= {"/worker.html": WORKER_PAGE, "/notebook.mjs": NOTEBOOK}
     with serve(bundle, tmp_path, files) as site:
         site.put("/pyscript.toml", SNIPPETS["pyscript.toml"].replace("https://app.example", site.url))
         for name in ("pyscript.html", "pyscript-worker.html"):
@@ -59,7 +58,7 @@ def test_every_example_is_named_and_used_here() -> None:
     assert len(re.findall(r"^```\w+$", text, re.MULTILINE)) == len(SNIPPETS)
     used = Path(__file__).read_text()
     # Those that another example starts are run with it.
-    started = {"plain.mjs", "app.py", "worker.mjs", "notebook.py"}
+    started = {"plain.mjs", "app.py", "worker.mjs", "worker-page.mjs", "notebook.py"}
     assert {name for name in SNIPPETS if name not in started | {*PAGES} and f'["{name}"]' not in used} == set()
 
 
@@ -87,7 +86,11 @@ async def test_the_pages_do_the_job_beside_a_tab_of_the_bundle(
     await flushed(documented, "from the bundle", other)
     if page != "worker.html":  # what a worker of its own prints is not the page's
         await wait_for(lambda: any(f"leads (host: {host})" in line for line in python.log), 10.0, "what it prints")
-    await python.close()
+    if page in ("plain.html", "worker.html"):
+        await python.show()
+        await python.navigate("/blank2")
+    else:
+        await python.close()
 
     async def ours() -> bool:
         return await leads(tab) == mine
@@ -95,6 +98,16 @@ async def test_the_pages_do_the_job_beside_a_tab_of_the_bundle(
     await wait_for(ours, 15.0, "the bundle's tab to lead")
     await tab.evaluate(f"() => {QUEUE}.enqueue({{ kind: 'note', name: 'after' }})")
     await flushed(documented, "after", mine)
+    if page in ("plain.html", "worker.html"):
+        await tab.evaluate("() => tab.leave()")
+        await python.back()
+        await tab.close()
+        again = await Site(documented).joined(browser, app="regcase", protocol=3)  # type: ignore[arg-type]
+
+        async def theirs_again() -> bool:
+            return await leads(again) is not None
+
+        await wait_for(theirs_again, 60.0, "the Python to lead again after coming back")
     foreign = {url for url in asked if not url.startswith((documented.url, "blob:", "about:"))}
     assert foreign == set(), "everything came from one origin"
 
