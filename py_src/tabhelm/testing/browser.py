@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from playwright.async_api import Browser, CDPSession, Page, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
+from .driver import Ability, Engine
 from .errors import BrowserGone, ChaosError
 from .process import ChromiumProcess
 from .shared_worker import SharedWorkerHandle
@@ -28,6 +29,10 @@ T = TypeVar("T")
 
 class ChaosBrowser:
     """One Chromium, ordinarily with a fresh profile. Several may run at once, each with its own port and profile."""
+
+    engine: Engine = "chromium"
+    lacks: Mapping[Ability, str] = {}
+    """Nothing; see :class:`~tabhelm.testing.driver.DrivenBrowser`."""
 
     def __init__(
         self, process: ChromiumProcess, joined: Browser, session: CDPSession, home: Page, control: CDPSession
@@ -88,6 +93,10 @@ class ChaosBrowser:
         """Whether the browser process runs and answers."""
         return self.process.alive and self._joined.is_connected()
 
+    @property
+    def version(self) -> str:
+        return f"Chromium {self._joined.version}"
+
     def obituary(self) -> str:
         """One line about how the browser ended, with the end of its stderr."""
         return self.process.obituary()
@@ -132,6 +141,20 @@ class ChaosBrowser:
             found.append(handle)
         return found
 
+    async def worker_pids(self) -> set[int]:
+        """Process ids of the renderers that hold shared workers."""
+        return {await worker.pid() for worker in await self.shared_workers()}
+
+    # -- the network -------------------------------------------------------------------------------------------------
+
+    async def offline(self, offline: bool) -> None:
+        """Cut all tabs and shared workers that run now off the network, or join them again."""
+        for tab in self.tabs:
+            if not tab.silent:
+                await tab.offline(offline)
+        for worker in await self.shared_workers():
+            await worker.offline(offline)
+
     # -- storage -----------------------------------------------------------------------------------------------------
 
     async def storage_clear(self, origin: str, types: str = "all") -> None:
@@ -140,6 +163,10 @@ class ChaosBrowser:
         ``types`` is a comma-separated list of the protocol's names, such as ``indexeddb,local_storage``.
         """
         await self._guard(self._control.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": types}))
+
+    async def wipe(self, origin: str) -> None:
+        """Delete what ``origin`` stored, under its running tabs."""
+        await self.storage_clear(origin)
 
     async def quota(self, origin: str, bytes: int | None) -> None:
         """Limit the storage of ``origin`` to so many bytes; ``None`` lifts the limit. Beyond it, writes abort."""

@@ -3,6 +3,7 @@
 ChaosError
 ├── BrowserGone                      the browser process ended or never came up; carries its last words
 ├── TabGone                          the tab is closed or its renderer died
+├── ScriptError                      the code that was to run in the page threw; of engines without Playwright
 ├── TabUnresponsive (TimeoutError)   the tab did not answer in time: it hangs, is stopped, or the machine is overloaded
 └── WaitTimeout (AssertionError)     an awaited condition did not become true
 
@@ -26,6 +27,10 @@ class TabGone(ChaosError):
 
 class TabUnresponsive(ChaosError, TimeoutError):
     """The tab's main thread did not answer in time."""
+
+
+class ScriptError(ChaosError):
+    """Code that was evaluated in a page threw; the message holds the page's error. Of engines without Playwright."""
 
 
 class WaitTimeout(ChaosError, AssertionError):

@@ -42,7 +42,7 @@ FLAGS = (
 )
 
 # Its stdin ends when our process does, however that ends: then nobody else is left to kill the browser.
-_UNDERTAKER = 'read -r _; kill -s KILL -- "-$1"; sleep 1; rm -rf -- "$2"'
+UNDERTAKER = 'read -r _; kill -s KILL -- "-$1"; sleep 1; rm -rf -- "$2"'
 
 
 def find_chromium() -> str:
@@ -79,7 +79,7 @@ class ChromiumProcess:
         self.ws_url = ""
         """Address of the browser's DevTools WebSocket, known after ``start()``."""
         self._undertaker = subprocess.Popen(
-            ["/bin/sh", "-c", _UNDERTAKER, "undertaker", str(process.pid), "" if keep else str(profile)],
+            ["/bin/sh", "-c", UNDERTAKER, "undertaker", str(process.pid), "" if keep else str(profile)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -78,11 +78,9 @@ async def launch_browser(
             return browsers[-1]
 
         yield launch
-        if request.node.stash.get(_FAILED, False):
-            root = os.environ.get("TABHELM_ARTIFACTS") or tmp_path_factory.getbasetemp() / "artifacts"
+        if has_failed(request):
             for number, each in enumerate(browsers, start=1):
-                folder = Path(root) / re.sub(r"[^\w.-]+", "-", request.node.nodeid) / f"browser-{number}"
-                files = await each.save_report(folder)
+                files = await each.save_report(report_folder(request, tmp_path_factory) / f"browser-{number}")
                 # Printed during the teardown of a failed test, so pytest shows it with the failure.
                 print(f"tabs of browser {number}: {', '.join(map(str, files))}")
                 print("\n".join(files[0].read_text(encoding="utf-8").splitlines()[-CONSOLE_LINES:]))
@@ -92,6 +90,17 @@ async def launch_browser(
 async def browser(launch_browser: LaunchBrowser) -> ChaosBrowser:
     """A fresh browser with a fresh profile, in about 0.4 s."""
     return await launch_browser()
+
+
+def has_failed(request: pytest.FixtureRequest) -> bool:
+    """Whether the test that is being torn down has failed."""
+    return bool(request.node.stash.get(_FAILED, False))
+
+
+def report_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the report of this test's tabs belongs."""
+    root = os.environ.get("TABHELM_ARTIFACTS") or tmp_path_factory.getbasetemp() / "artifacts"
+    return Path(root) / re.sub(r"[^\w.-]+", "-", request.node.nodeid)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

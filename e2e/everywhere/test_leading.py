@@ -1,0 +1,130 @@
+"""One tab leads; whatever happens to it, another one does then, and only that one's writes count."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from e2e.everywhere.crew import crew, stand, stands_by
+from e2e.kit import Site, join, leader, leaders, now, uncaught, until, write
+
+from tabhelm.testing.driver import DrivenBrowser, DrivenTab
+
+LEAVES: dict[str, Callable[[DrivenTab], Awaitable[object]]] = {
+    "close": lambda tab: tab.close(),
+    "navigate": lambda tab: tab.navigate("/blank2"),
+    "reload": lambda tab: tab.reload(),
+    "crash": lambda tab: tab.kill_process(),
+}
+_LATE = """async () => {
+  try {
+    const headers = { ...stands.job.runs[0].ctx.headers(), "Content-Type": "application/json" };
+    const operation = { op_id: "late", partition: "p", payload: { kind: "note", name: "late" } };
+    const body = JSON.stringify({ operations: [operation] });
+    return (await fetch("/api/operations", { method: "POST", headers, body })).status;
+  } catch (error) {
+    return error.name;
+  }
+}"""
+
+
+async def test_one_of_three_leads_and_hands_over(driven: DrivenBrowser, site: Site, host: str) -> None:
+    tabs = await crew(driven, site, host, 3)
+    assert {await tab.evaluate("() => tab.host") for tab in tabs} == {host}
+    old = await leader(tabs)
+    assert await write(old.tab, "one") == 200
+    await old.tab.evaluate("() => stands.job.election.stepDown('your turn')")
+    new = await leader(tabs, above=old.epoch)
+    assert new.tab is not old.tab
+    assert await write(new.tab, "two") == 200
+    assert [(each["op_id"], each["epoch"]) for each in await site.effects()] == [("one", old.epoch), ("two", new.epoch)]
+    for tab in tabs:
+        await tab.until("() => tab.presence().tabs.length === 3", what="all three in the roster")
+        assert await uncaught(tab) == []
+
+
+@pytest.mark.parametrize("how", LEAVES)
+async def test_the_leader_goes(driven: DrivenBrowser, site: Site, host: str, how: str) -> None:
+    # It goes alone: the shared engine lives in the process of another tab.
+    other = await site.joined(driven, host=host)
+    first, second = await crew(driven, site, host, 2)
+    old = await leader([first])
+    if how == "crash" and host == "shared":
+        assert await first.pid() not in await driven.worker_pids()
+    identity = await first.evaluate("() => [tab.id, tab.generation]")
+    await LEAVES[how](first)
+    new = await leader([second], above=old.epoch, timeout=10)
+    assert await write(second, "next") == 200
+    await other.until("() => tab.presence().tabs.length === 2", what="the leader to be out of the roster")
+    if how == "reload":
+        facts = await join(first, host=host)
+        assert [facts["id"], facts["generation"]] == [identity[0], identity[1] + 1]
+        await stand(site, first)
+        await stands_by(first)
+        assert [each.tab for each in await leaders([first, second])] == [new.tab]
+
+
+async def test_the_process_of_the_shared_engine_is_killed(driven: DrivenBrowser, site: Site) -> None:
+    first, *others = await crew(driven, site, "shared", 3)
+    old = await leader([first])
+    assert await driven.worker_pids() == {await first.pid()}
+    await first.kill_process()
+    new = await leader(others, above=old.epoch)
+    assert new.engine != old.engine
+    assert await write(new.tab, "next") == 200
+    for tab in others:
+        await tab.until("() => tab.hostState.state === 'connected'", what="the other tabs in the new engine")
+
+
+@pytest.mark.parametrize("fault", ["hang", "stop"])
+async def test_the_leader_stalls_and_wakes_up_too_late(
+    driven: DrivenBrowser, site: Site, host: str, fault: str
+) -> None:
+    other = await site.joined(driven, host=host)
+    first, second = await crew(driven, site, host, 2)
+    old = await leader([first])
+    # As long as needed, for a page that was killed while it hung is not the same.
+    seconds = 6.0 if host == "shared" else 20.0
+    await (first.hang(seconds) if fault == "hang" else first.stop())
+    new = await leader([second], above=old.epoch, timeout=20)
+    assert first.silent, "it was to be replaced while it stood still"
+    assert await write(second, "next") == 200
+    await first.cont()
+    assert await first.evaluate(_LATE, timeout=40) in ("LeadershipLost", 409)
+
+    async def knows() -> bool:
+        at = await now(first)
+        return at is not None and not at["leads"] and at["runs"][0]["abortedAt"] is not None
+
+    await until(knows, "the old leader to know that it leads no more")
+    assert [each.tab for each in await leaders([first, second])] == [new.tab]
+    assert [each["op_id"] for each in await site.effects()] == ["next"]
+    assert not other.gone
+
+
+async def test_a_duplicated_tab_is_another_tab(driven: DrivenBrowser, site: Site, host: str) -> None:
+    (first,) = await crew(driven, site, host, 1)
+    old = await leader([first])
+    copy = await first.duplicate()
+    facts = await join(copy, host=host)
+    assert facts["id"] != old.tab_id
+    await stand(site, copy)
+    await stands_by(copy)
+    for tab in (first, copy):
+        await tab.until("() => tab.presence().tabs.length === 2", what="both in the roster")
+    assert await leaders([first, copy]) == [old]
+    await first.close()
+    await leader([copy], above=old.epoch)
+
+
+async def test_storage_is_wiped_under_the_leader(driven: DrivenBrowser, site: Site, host: str) -> None:
+    first, second = await crew(driven, site, host, 2)
+    old = await leader([first])
+    assert await write(first, "one") == 200
+    await driven.wipe(site.url)
+    await first.evaluate("() => stands.job.election.stepDown('your turn')")
+    new = await leader([second], above=old.epoch)
+    assert await write(second, "two") == 200
+    first_effect, second_effect = await site.effects()
+    assert first_effect["domain"] == second_effect["domain"], "the living remember what was wiped"
+    assert new.epoch > first_effect["epoch"]
