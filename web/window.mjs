@@ -7,18 +7,17 @@
 
 import { Engine } from "./engine.mjs";
 
-/**
- * A hidden page's timers may be held back to one a minute. A page in which nothing happened for so long has not
- * necessarily stood still, if it was hidden in that time.
- */
+/** A hidden page's timers may be held back to one a minute: that nothing happened for so long does not prove that it hung. */
 const THROTTLED_MS = 65_000;
 
 /** The page's engines by name, each with its interpreter, booted once. @type {Map<string, Engine>} */
 const engines = new Map();
-let shownAt = -Infinity; // when the page was last hidden no more
+let hiddenAt = document.hidden ? -Infinity : Infinity; // when the page last learned that it is hidden…
+let shownAt = -Infinity; // …and that it is not
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) shownAt = performance.now();
+  if (document.hidden) hiddenAt = performance.now();
+  else shownAt = performance.now();
 });
 // The page client listens for these two since before it loaded this file: its sessions have said their `bye` by then.
 window.addEventListener("pagehide", () => {
@@ -28,9 +27,14 @@ window.addEventListener("pageshow", () => {
   for (const engine of engines.values()) engine.resume();
 });
 
-/** @param {number} limitMs @param {number} sinceMs by `performance.now()` */
+/**
+ * How long nothing need to have happened since then before the page must have stood still. One that hangs is hidden when its
+ * user turns to another tab, and learns that only at the end: until then its timers were not held back.
+ * @param {number} limitMs @param {number} sinceMs by `performance.now()`
+ */
 function patience(limitMs, sinceMs) {
-  return document.hidden || shownAt >= sinceMs ? Math.max(limitMs, THROTTLED_MS) : limitMs;
+  const throttled = (document.hidden || shownAt >= sinceMs) && hiddenAt <= sinceMs + limitMs;
+  return throttled ? Math.max(limitMs, THROTTLED_MS) : limitMs;
 }
 
 /** @param {string} name */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.kit import DEFAULT_RESOURCE, Site, now, until
+from e2e.kit import DEFAULT_RESOURCE, STALL_MS, Site, now, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -48,6 +48,13 @@ async def stands_by(tab: ChaosTab) -> None:
         return at is not None and at["status"] == {"state": "waiting", "standby": True, "rank": 0}
 
     await until(first, "the tab to stand by")
+
+
+async def watched(tab: ChaosTab) -> None:
+    """Show the tab, and wait until its engine has pinged it since: from now on it is not late for being hidden."""
+    await tab.show()
+    await tab.evaluate("() => { window.shownAt = performance.now(); }")
+    await tab.until(f"() => performance.now() - shownAt > {STALL_MS / 2}", what="two pings")
 
 
 async def roster(tab: ChaosTab, count: int, timeout: float = 15.0) -> None:
