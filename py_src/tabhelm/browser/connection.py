@@ -108,7 +108,7 @@ class _Opening:
         try:
             factory = getattr(js(), "indexedDB", None)
             if not factory:
-                self._end(None, DatabaseDenied(f"database {self._name!r}: this context has no IndexedDB"))
+                self._end(None, self._denied("this context has no IndexedDB"))
                 return
             request = factory.open(self._name, self._schema.version)
         except js_exception() as error:
@@ -167,10 +167,14 @@ class _Opening:
         else:
             self._end(request.result, None)
 
+    def _denied(self, why: str) -> DatabaseDenied:
+        way = "allow cookies and site data for this site, leave private browsing, or open an embedded page in a tab"
+        return DatabaseDenied(f"database {self._name!r}: {why}: {way}")
+
     def _error(self, error: Any) -> DatabaseError:
         thrown = Thrown.of(error)
         if thrown.name in _DENIED:
-            return DatabaseDenied(f"database {self._name!r}: this context may not use IndexedDB ({thrown})")
+            return self._denied(f"this context may not use IndexedDB ({thrown})")
         if thrown.name == "QuotaExceededError":
             return QuotaExceeded(f"database {self._name!r} cannot be opened: the storage of this origin is full")
         if thrown.name == "VersionError":

@@ -50,6 +50,8 @@ class BrowserTransaction:
         self._context = copy_context()
         self._result: Any = None
         self._failure: BaseException | None = None
+        self.dead = False
+        """Its connection answers no more, and another must be opened."""
         self._listeners = (self._succeeded, self._settled)  # our own references: destroyed while they are running
         self._on_success, self._on_settled = map(create_proxy, self._listeners)
         self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -193,6 +195,21 @@ class BrowserTransaction:
         except js_exception():
             pass  # it has completed, or is aborting already: its own event comes, or came
 
+    def give_up(self, failure: DatabaseError, *, unknown: bool) -> None:
+        """The browser does not answer. What it will not abort, because it is committing, may still be written: that is
+        waited for, unless ``unknown`` says that the failure admits it. The next transaction gets another connection."""
+        self.dead = True
+        if self._failure is None:
+            try:
+                self._transaction.abort()
+            except js_exception():
+                if not unknown:
+                    return
+            self._failure = failure
+        self._close_body()
+        if not self._done.done():
+            self._done.set_exception(self._failure)
+
     def _close_body(self) -> None:
         body, self._body = self._body, None
         if body is not None:
@@ -238,6 +255,7 @@ class BrowserTransaction:
     def _error(self, thrown: Thrown) -> DatabaseError:
         """Our error for a browser's. An abort that nobody here asked for means that the connection went away."""
         where = f"database {self._database!r}"
+        self.dead = self.dead or thrown.name == "UnknownError"  # the backend was lost, or cannot read its files
         if thrown.name == "ConstraintError":
             return KeyExists(f"{where}: a record with this key or unique index value exists: {thrown.message}")
         if thrown.name == "QuotaExceededError":
