@@ -60,7 +60,7 @@ export async function explained(code, what, settings) {
   const why = await Promise.race([
     load("explain", settings.engineUrl).then(
       ({ explain }) => explain({ ...settings, buildId }),
-      (error) => `${message(error)}; reload this page`,
+      message,
     ),
     new Promise((resolve) => setTimeout(resolve, EXPLAIN_MS, "no answer")),
   ]);
@@ -88,7 +88,7 @@ export function hold(name, signal, patienceMs) {
       .then(() => resolve(false), (error) => {
         clearTimeout(timer);
         if (withdrawal.signal.aborted) resolve(false);
-        else reject(new TabhelmError("no-locks", `the browser refused the lock "${name}": ${message(error)}`, { cause: error }));
+        else reject(new TabhelmError("no-locks", `locks are denied, allow site data: ${message(error)}`, { cause: error }));
       });
   });
 }

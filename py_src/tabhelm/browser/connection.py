@@ -173,7 +173,7 @@ class _Opening:
 
     def _error(self, error: Any) -> DatabaseError:
         thrown = Thrown.of(error)
-        if thrown.name in _DENIED:
+        if thrown.name in _DENIED or "denied" in thrown.message:  # Chromium: UnknownError, the user denied permission
             return self._denied(f"this context may not use IndexedDB ({thrown})")
         if thrown.name == "QuotaExceededError":
             return QuotaExceeded(f"database {self._name!r} cannot be opened: the storage of this origin is full")
