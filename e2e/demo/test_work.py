@@ -153,4 +153,5 @@ async def test_everything_can_be_done_with_the_keyboard(arrives: Arrives, site: 
     await keys.press("ArrowDown")
     await ann.tab.until("async () => (await (await fetch('/api/faults')).json()).faults.delay_ms === 3000")
     await tab_to("Show a diagnosis")
+    await ann.reads("#queue-note", SENT, 30)
     await each_once(site, ann)

@@ -5,8 +5,10 @@ import { clockTime, plural, tabLabel } from "./names.mjs";
 const WORDS = { add: "added", rename: "renamed to", complete: "completed", report: "status report:" };
 
 export function effectsView(self) {
-  const show = keyedList($("effects"), ({ number }) => number, (effect) => row(effect, self()));
-  return ({ accepted, doubled, repeated, refused, newest }) => {
+  let titles = new Map();
+  const show = keyedList($("effects"), ({ number }) => number, (effect) => row(effect, self(), titles));
+  return ({ accepted, doubled, repeated, refused, newest, cases }) => {
+    titles = new Map(cases.map(({ id, title }) => [id, title]));
     say($("accepted"), String(accepted));
     say($("doubled"), String(doubled));
     say($("repeated"), String(repeated));
@@ -20,9 +22,9 @@ export function effectsView(self) {
   };
 }
 
-function row({ payload, partition, epoch, owner, accepted_at_ms: at }, self) {
+function row({ payload, partition, epoch, owner, accepted_at_ms: at }, self, titles) {
   const what = WORDS[payload?.kind] ?? payload?.kind ?? "a note";
-  const title = payload?.title ?? payload?.text ?? partition;
+  const title = payload?.title ?? payload?.text ?? titles.get(payload?.case) ?? partition;
   return element(
     "li",
     {},

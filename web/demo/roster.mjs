@@ -31,12 +31,13 @@ export class Roster {
 
   #showSelf() {
     const tab = this.#tab;
-    const { self, tabs } = tab.presence();
+    const { self, tabs, leaders } = tab.presence();
     const { leading } = this;
     const name = tabName(tab.id);
     document.title = `${leading.length ? "★ " : ""}${name} – Field inspections`;
     $("self").replaceChildren(tabLabel(tab.id));
-    say($("role"), leading.length ? `leads ${leading.map(resourceName).join(" and ")}` : "stands by");
+    const all = leading.length === Object.keys(leaders).length;
+    say($("role"), !leading.length ? "stands by" : all ? "leads" : `leads: ${leading.map(resourceName).join(", ")}`);
     $("role").className = leading.length ? "badge leads" : "badge";
     const lifecycle = self?.lifecycle ?? "unknown";
     facts($("me"), {

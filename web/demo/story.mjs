@@ -122,7 +122,7 @@ export class Story {
     this.#absent.delete(id);
     this.#farewells.delete(id);
     this.#tabs.delete(id);
-    this.#tell(`${tabName(id)} ${reason ? reasonText(reason) : "is gone without a farewell"}`, "warn");
+    this.#tell(`${tabName(id)} ${reason ? reasonText(reason) : "vanished"}`, "warn");
   }
 
   #own(resource) {

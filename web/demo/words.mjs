@@ -8,8 +8,7 @@ const REASONS = {
   hidden: "was hidden",
   closing: "closed",
   pagehide: "closed or left the page",
-  "lifeline-lost": "crashed",
-  lifeline: "crashed",
+  lifeline: "vanished", // crashed, was killed, or left so quickly that its farewell was lost
   "lock-lost": "lost its lock",
   "lock-stolen": "gave no sign of life and was replaced",
   "taken-over": "gave no sign of life and was replaced",
