@@ -18,7 +18,8 @@ class EngineBridge:
     def __init__(self, bridge: Any) -> None:
         self._bridge = bridge
         self.info: str = bridge.info
-        """JSON text: ``{engine, engineLock, app, protocol, buildId, version, from, fallbackReason, bootMs}``."""
+        """JSON text: ``{engine, engineLock, app, protocol, buildId, version, from, fallbackReason, bootMs,
+        host}``; ``host`` is ``"shared"`` or ``"window"``."""
 
     def post(self, session: str, text: str) -> None:
         """Send the JSON text of one message to a page; dropped when the session is gone."""
