@@ -106,11 +106,15 @@ class EpochIssuer:
         """How often the resource was taken over by force. Read it *before* asking for the lock, give it to
         ``issue``."""
 
-        async def body(tx: Transaction) -> int:
-            record = await read_record(tx, resource)
-            return record.takeovers if record else 0
+        async def body(tx: Transaction) -> EpochRecord | None:
+            return await read_record(tx, resource)
 
-        return await self._database.transaction([FENCING], "readonly", body)
+        record = await self._database.transaction([FENCING], "readonly", body)
+        if record is None:
+            return 0
+        # Whoever stands by remembers from now on, though it never issued an epoch, nor heard of the leader yet.
+        self.memory.remember(record.domain, resource, record.epoch)
+        return record.takeovers
 
     async def issue(
         self,
