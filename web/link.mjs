@@ -60,7 +60,7 @@ export async function explained(code, what, settings) {
   const why = await Promise.race([
     load("explain", settings.engineUrl).then(
       ({ explain }) => explain({ ...settings, buildId }),
-      message,
+      (error) => `reload the page: ${message(error)}`, // this build is served no more, or nothing is
     ),
     new Promise((resolve) => setTimeout(resolve, EXPLAIN_MS, "no answer")),
   ]);

@@ -14,9 +14,10 @@ export const buildId: string;
  * Join the tabs of an app. Resolves when the engine has taken this tab in.
  *
  * @throws TypeError an option is unknown or not valid
- * @throws TabhelmError `no-locks` (no Web Locks: not a secure context), `no-host` (`shared` asked for without SharedWorker), `no-engine` (none
- *   answered; the message names what was tried), `refused` (the engine will not have this page, or cannot fetch one of its wheels), `not-joined` (the page
- *   left meanwhile). If `signal` aborts first: its reason.
+ * @throws TabhelmError `no-locks` (no secure context, an opaque origin, site data blocked, a worker), `no-host` (`shared`
+ *   asked for without SharedWorker), `no-engine` (none could be had: told within ten seconds, with what was tried, the URL and
+ *   what came), `refused` (the engine will not have this page, or cannot fetch one of its wheels), `not-joined` (the page left
+ *   meanwhile). If `signal` aborts first: its reason.
  */
 export function join(options: JoinOptions): Promise<Tab>;
 

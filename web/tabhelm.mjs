@@ -42,10 +42,9 @@ const DIAGNOSE_PATIENCE_MS = 2_000;
 export async function join(options) {
   const { settings, signal } = readJoin(options);
   signal?.throwIfAborted();
-  const inPage = typeof document === "object";
-  const mayLock = inPage && origin !== "null" && navigator.locks;
-  if (!mayLock || (settings.host === "shared" && !window.SharedWorker)) {
-    throw await explained(inPage && !mayLock ? "no-locks" : "no-host", "no engine", settings);
+  const fit = typeof document === "object" && origin !== "null" && navigator.locks;
+  if (!fit || (settings.host === "shared" && !window.SharedWorker)) {
+    throw await explained(fit ? "no-host" : "no-locks", "no engine", settings);
   }
   const tab = new Tab(settings);
   const abandon = () => void tab.leave("aborted");
