@@ -7,15 +7,24 @@
 /** Names of errors that say "not now", as opposed to "never in this context". */
 const WITHDRAWN = new Set(["AbortError", "InvalidStateError"]);
 
+/**
+ * Told of what becomes of a request: "granted", "unavailable", "withdrawn", "failed" (with a message), and after a grant once
+ * "released", "dropped" or "stolen".
+ * @typedef {(what: string, message?: string) => void} Listener
+ */
+
 /** One request, from the call until the lock ends. `held` is a plain property: cheap to read across the bridge. */
 class Entry {
   held = false;
   wanted = true;
   #desk;
+  /** @type {Listener | null} */
   #listener;
   #controller = new AbortController();
+  /** @type {((value?: unknown) => void) | null} */
   #letGo = null;
 
+  /** @param {LockDesk} desk @param {string} owner @param {string} name @param {Listener} listener */
   constructor(desk, owner, name, listener) {
     this.#desk = desk;
     this.owner = owner;
@@ -27,7 +36,7 @@ class Entry {
     return this.#controller.signal;
   }
 
-  /** The lock manager's callback. The lock is kept as long as the returned promise is pending. */
+  /** The lock manager's callback. The lock is kept as long as the returned promise is pending. @param {Lock | null} lock */
   granted(lock) {
     // First of all: a request that was taken back may still be granted (it was under way); it must not be kept.
     if (!this.wanted) return undefined;
@@ -62,12 +71,14 @@ class Entry {
     this.#desk.forget(this);
   }
 
+  /** @param {string} what @param {string} [message] */
   end(what, message) {
     this.let();
     this.tell(what, message);
     this.#listener = null; // nothing of the other language is kept alive past the end
   }
 
+  /** @param {string} what @param {string} [message] */
   tell(what, message) {
     try {
       this.#listener?.(what, message);
@@ -80,6 +91,7 @@ class Entry {
 /** All lock requests of this context. Owner "" is the context itself: always admitted. */
 export class LockDesk {
   #locks;
+  /** @type {Map<string, Set<Entry>>} */
   #owners = new Map([["", new Set()]]);
 
   /** @param {LockManager | undefined} locks */
@@ -87,16 +99,17 @@ export class LockDesk {
     this.#locks = locks;
   }
 
-  /** Let `owner` ask for locks (again). */
+  /** Let `owner` ask for locks (again). @param {string} owner */
   admit(owner) {
     if (!this.#owners.has(owner)) this.#owners.set(owner, new Set());
   }
 
+  /** @param {string} owner */
   admitted(owner) {
     return this.#owners.has(owner);
   }
 
-  /** Release all that `owner` holds and withdraw all that it waits for, before returning; shut it out. */
+  /** Release all that `owner` holds and withdraw all that it waits for, before returning; shut it out. @param {string} owner */
   drop(owner) {
     const entries = [...(this.#owners.get(owner) ?? [])];
     if (owner !== "") this.#owners.delete(owner);
@@ -105,13 +118,17 @@ export class LockDesk {
     entries.forEach((entry, index) => entry.end(ends[index]));
   }
 
-  /** Ask for a lock. The listener is never called before this returns. */
+  /**
+   * Ask for a lock. The listener is never called before this returns.
+   * @param {string} owner @param {string} name @param {LockMode} mode @param {boolean} ifAvailable @param {boolean} steal
+   * @param {Listener} listener
+   */
   request(owner, name, mode, ifAvailable, steal, listener) {
     const entry = new Entry(this, owner, name, listener);
     const entries = this.#owners.get(owner);
     if (!entries || !this.#locks) {
-      const refusal = entries ? ["failed", "this context has no Web Locks (they need a secure context)"] : ["withdrawn"];
-      queueMicrotask(() => entry.wanted && entry.end(...refusal));
+      const what = entries ? "failed" : "withdrawn";
+      queueMicrotask(() => entry.wanted && entry.end(what, entries && "this context has no Web Locks (they need a secure context)"));
       return entry;
     }
     entries.add(entry);
@@ -129,7 +146,7 @@ export class LockDesk {
     return entry;
   }
 
-  /** Called by an entry that ended. */
+  /** Called by an entry that ended. @param {Entry} entry */
   forget(entry) {
     this.#owners.get(entry.owner)?.delete(entry);
   }

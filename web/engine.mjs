@@ -19,11 +19,20 @@ const ABANDONED_MS = 10_000;
 /** Messages that only this file makes: a page may not say them. */
 const OURS = new Set(["gone", "stalled", "answering"]);
 
-const isText = (value) => typeof value === "string" && value !== "";
-const isTime = (value) => typeof value === "number" && Number.isFinite(value);
+const isText = (/** @type {unknown} */ value) => typeof value === "string" && value !== "";
+const isTime = (/** @type {unknown} */ value) => typeof value === "number" && Number.isFinite(value);
 const SUSPEND = '{"type":"suspend"}';
 const RESUME = '{"type":"resume"}';
+/** @param {string} code @param {string} message */
 const problem = (code, message) => ({ code, message });
+const textOf = (/** @type {any} */ error) => String(error?.message ?? error);
+
+/**
+ * What is needed of a `MessagePort`; the window host makes one of its own.
+ * @typedef {{onmessage: ((event: any) => void) | null, postMessage: (data: unknown) => void, close: () => void}} Port
+ */
+/** @typedef {{port: Port, session: Session | null}} Link */
+/** The interpreter, and what is told of its boot. @typedef {{pyodide: any, from: string, fallbackReason: string | null, version: string}} Runtime */
 /** What ends a boot: it is the files or the browser, and every other engine of this build would end in the same way. */
 const ALIKE = new Set(["no-runtime", "download", "stalled", "content"]);
 
@@ -36,11 +45,16 @@ class Session {
   ticks = 0; // times to ping
   n = 0; // the last ping
   answered = 0; // the last ping that was answered
+  /** @type {string[]} */
   early = []; // texts for Python, until it is there and the wheels are
+  /** @type {{abort: () => void} | null} */
   lifeline = null;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
   pings = undefined;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
   stallTimer = undefined;
 
+  /** @param {Link} link @param {{session: string, stallAfterMs: number, at: number}} hello */
   constructor(link, hello) {
     this.link = link;
     this.id = hello.session;
@@ -51,16 +65,24 @@ class Session {
 }
 
 export class Engine {
+  /** @type {Map<string, Session>} */
   #sessions = new Map();
+  /** @type {[Link, any][]} */
   #waiting = []; // what ports said before our own lock was granted
+  /** @type {{code: string, message: string, alike: boolean} | null} */
   #failure = null;
+  /** @type {((session: string, text: string) => void) | null} */
   #deliver = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
   #bootTimer = undefined;
   #started = performance.now();
+  /** @type {Promise<Runtime> | null} */
   #runtime = null;
+  /** @type {Map<string, Promise<void>>} */
   #wheels = new Map(); // URL → promise of its unpacking
   #locked = false;
   #suspended = false;
+  #away = false; // what Python believes of `#suspended`
   ignored = 0; // messages that made no sense
   stage = "begin"; // of the boot
 
@@ -89,7 +111,7 @@ export class Engine {
     const limit = () => this.fail("boot", `Python did not start within two minutes (stage: ${this.stage})`);
     this.#bootTimer = setTimeout(limit, BOOT_LIMIT_MS);
     this.#runtime = Promise.resolve(bootWith({ onStage: (stage) => (this.stage = stage) }));
-    this.#start().catch((error) => this.fail(error?.code ?? "boot", String(error?.message ?? error)));
+    this.#start().catch((error) => this.fail(error?.code ?? "boot", textOf(error)));
   }
 
   /** It has given up, and serves nobody any more. */
@@ -97,8 +119,9 @@ export class Engine {
     return this.#failure !== null;
   }
 
-  /** A page has connected. */
+  /** A page has connected. @param {Port} port */
   connect(port) {
+    /** @type {Link} */
     const link = { port, session: null };
     port.onmessage = (event) => this.#came(link, event.data);
     if (this.#failure) this.#post(link, { type: "failed", error: this.#failure });
@@ -114,7 +137,7 @@ export class Engine {
     this.#locked = false;
     for (const session of [...this.#sessions.values()]) this.#end(session, "pagehide");
     this.desk.drop("");
-    this.#hand("", SUSPEND);
+    this.#sleep();
   }
 
   /** It is back. */
@@ -124,17 +147,24 @@ export class Engine {
     this.#live();
   }
 
+  #sleep() {
+    this.#away = this.#deliver !== null;
+    this.#hand("", SUSPEND);
+  }
+
   // -- our own life ----------------------------------------------------------------------------------------------
 
   #live() {
     this.desk.request("", this.engineLock, "exclusive", false, false, (what, message) => this.#ownLock(what, message));
   }
 
+  /** @param {string} what @param {string} [message] */
   #ownLock(what, message) {
     if (this.#suspended) return;
     if (what === "granted") {
       this.#locked = true;
-      if (this.patience) this.#hand("", RESUME);
+      if (this.#away) this.#hand("", RESUME);
+      this.#away = false;
       const waiting = this.#waiting;
       this.#waiting = [];
       for (const [link, data] of waiting) this.#came(link, data);
@@ -143,10 +173,10 @@ export class Engine {
   }
 
   async #start() {
-    const { pyodide, from, fallbackReason, version } = await this.#runtime;
+    const { pyodide, from, fallbackReason, version } = await /** @type {Promise<Runtime>} */ (this.#runtime);
     if (this.#failure) return;
     // An interpreter that has broken down goes on answering now and then. Nothing that it says may be believed.
-    if (pyodide._api) pyodide._api.on_fatal = (error) => this.fail("engine-crashed", String(error?.message ?? error));
+    if (pyodide._api) pyodide._api.on_fatal = (/** @type {unknown} */ error) => this.fail("engine-crashed", textOf(error));
     const info = {
       engine: this.engine,
       engineLock: this.engineLock,
@@ -162,19 +192,19 @@ export class Engine {
     const bridge = {
       info: JSON.stringify(info),
       desk: this.desk,
-      post: (session, text) => this.#postText(session, text),
-      report: (text) => this.report(text),
+      post: (/** @type {string} */ session, /** @type {string} */ text) => this.#postText(session, text),
+      report: (/** @type {string} */ text) => this.report(text),
       counters: () => JSON.stringify({ sessions: this.#sessions.size, ignored: this.ignored }),
     };
     const deliver = await pyodide.pyimport("tabhelm.browser.engine").start(bridge);
     if (this.#failure) return;
     clearTimeout(this.#bootTimer);
     this.#deliver = deliver;
-    if (this.#suspended) this.#hand("", SUSPEND);
+    if (this.#suspended) this.#sleep();
     for (const session of [...this.#sessions.values()]) this.#flush(session);
   }
 
-  /** The end of this engine: told to every page, its locks let go. The pages join the next incarnation. */
+  /** The end of this engine: told to every page, its locks let go. The pages join the next incarnation. @param {string} code @param {string} message */
   fail(code, message) {
     if (this.#failure) return;
     this.#failure = { ...problem(code, message), alike: ALIKE.has(code) };
@@ -199,7 +229,7 @@ export class Engine {
     setTimeout(() => this.close(), 100);
   }
 
-  /** Something that should not happen, told where support will look. */
+  /** Something that should not happen, told where support will look. @param {string} text */
   report(text) {
     console.error(`tabhelm: ${text}`);
     for (const { link } of this.#sessions.values())
@@ -208,6 +238,7 @@ export class Engine {
 
   // -- what pages say --------------------------------------------------------------------------------------------
 
+  /** @param {Link} link @param {any} data */
   #came(link, data) {
     if (typeof data !== "object" || data === null || !isText(data.type) || OURS.has(data.type)) {
       this.ignored += 1;
@@ -224,6 +255,7 @@ export class Engine {
     }
   }
 
+  /** @param {Link} link @param {any} hello */
   #hello(link, hello) {
     const { wire, session, app, protocol, stallAfterMs, at, lifeline, wheels = [] } = hello;
     if (!isText(session) || link.session !== null || this.#sessions.has(session)) {
@@ -248,7 +280,7 @@ export class Engine {
     this.desk.admit(session);
     joined.lifeline = this.desk.request("", lifeline, "exclusive", false, false, (what, message) => {
       if (what === "granted") this.#end(joined, "lifeline");
-      else if (what === "failed") this.fail("no-authority", message);
+      else if (what === "failed") this.fail("no-authority", message ?? "a lifeline cannot be watched");
     });
     this.#post(link, {
       type: "welcome",
@@ -262,6 +294,7 @@ export class Engine {
     this.#prepare(joined, wheels);
   }
 
+  /** @param {unknown} wire @param {unknown} app @param {unknown} protocol */
   #refusal(wire, app, protocol) {
     if (wire !== WIRE) return problem("wrong-wire", `this engine speaks wire ${WIRE}, the page ${JSON.stringify(wire)}`);
     if (app === this.app && protocol === this.protocol) return null;
@@ -269,6 +302,7 @@ export class Engine {
     return problem("wrong-engine", `this engine serves ${this.app} protocol ${this.protocol}, the page asked for ${asked}`);
   }
 
+  /** @param {Session} session @param {any} data */
   #says(session, data) {
     const { type } = data;
     if (type === "pong") {
@@ -302,6 +336,7 @@ export class Engine {
 
   // -- is the page still there? ----------------------------------------------------------------------------------
 
+  /** @param {Session} session @param {number} at */
   #heard(session, at) {
     // In a page we stand still together with it, and nobody asks meanwhile: what comes first afterwards finds it out.
     if (this.patience && this.#stoodStill(session)) this.#stall(session);
@@ -315,16 +350,19 @@ export class Engine {
     this.#awaitStall(session, session.stallAfterMs);
   }
 
+  /** @param {Session} session */
   #watch(session) {
     session.pings = setInterval(() => this.#ping(session), session.stallAfterMs / 4);
     this.#awaitStall(session, session.stallAfterMs);
   }
 
+  /** @param {Session} session */
   #unwatch(session) {
     clearInterval(session.pings);
     clearTimeout(session.stallTimer);
   }
 
+  /** @param {Session} session */
   #ping(session) {
     session.ticks += 1;
     if (session.n - session.answered >= PINGS_AHEAD && session.ticks % PINGS_AHEAD !== 0) return;
@@ -332,12 +370,14 @@ export class Engine {
     this.#post(session.link, { type: "ping", n: session.n, heard: session.heard });
   }
 
+  /** @param {Session} session @param {number} delayMs */
   #awaitStall(session, delayMs) {
     clearTimeout(session.stallTimer);
     const due = performance.now() + delayMs;
     session.stallTimer = setTimeout(() => this.#stallDue(session, due), delayMs);
   }
 
+  /** @param {Session} session @param {number} due */
   #stallDue(session, due) {
     const now = performance.now();
     const pingMs = session.stallAfterMs / 4;
@@ -353,14 +393,17 @@ export class Engine {
     else this.#stall(session);
   }
 
+  /** @param {Session} session */
   #limitMs({ stallAfterMs, heardAt }) {
     return this.patience?.(stallAfterMs, heardAt) ?? stallAfterMs;
   }
 
+  /** @param {Session} session */
   #stoodStill(session) {
     return performance.now() - session.heardAt > this.#limitMs(session);
   }
 
+  /** @param {Session} session */
   #stall(session) {
     if (session.stalled) return;
     session.stalled = true;
@@ -368,6 +411,7 @@ export class Engine {
     this.#tell(session, { type: "stalled" });
   }
 
+  /** @param {Session} session @param {string} reason */
   #end(session, reason) {
     if (this.#sessions.get(session.id) !== session) return;
     this.#forget(session);
@@ -381,19 +425,19 @@ export class Engine {
     if (this.#sessions.size === 0) this.fail("deposed", "every page has left this engine for another");
   }
 
-  /** Let go of all that belongs to a session, and of itself. */
+  /** Let go of all that belongs to a session, and of itself. @param {Session} session */
   #forget(session) {
     this.desk.drop(session.id);
     this.#sessions.delete(session.id);
     this.#unwatch(session);
-    session.lifeline.abort();
+    session.lifeline?.abort();
     session.link.session = null;
     session.early = [];
   }
 
   // -- to Python and back ----------------------------------------------------------------------------------------
 
-  /** Hand a message to Python, or keep it until Python is there and has what the session needs. */
+  /** Hand a message to Python, or keep it until Python is there and has what the session needs. @param {Session} session @param {object} data */
   #tell(session, data) {
     let text;
     try {
@@ -406,6 +450,7 @@ export class Engine {
     else session.early.push(text);
   }
 
+  /** @param {Session} session */
   #flush(session) {
     if (!this.#deliver || !session.ready || this.#sessions.get(session.id) !== session) return;
     session.known = true;
@@ -414,39 +459,46 @@ export class Engine {
     for (const text of early) this.#hand(session.id, text);
   }
 
+  /** @param {string} id @param {string} text */
   #hand(id, text) {
     if (!this.#deliver) return;
     try {
       this.#deliver(id, text);
     } catch (error) {
       // Python's side catches all that Python can catch: the interpreter itself is broken.
-      this.fail("engine-crashed", String(error?.message ?? error));
+      this.fail("engine-crashed", textOf(error));
     }
   }
 
+  /** @param {string} id @param {string} text */
   #postText(id, text) {
     const session = this.#sessions.get(id);
     if (session) this.#post(session.link, JSON.parse(text));
   }
 
+  /** @param {Link} link @param {object} message */
   #post(link, message) {
     link.port.postMessage(message);
   }
 
-  /** Fetch and unpack what the page's Python loops are made of, before Python hears of the page. */
+  /**
+   * Fetch and unpack what the page's Python loops are made of, before Python hears of the page.
+   * @param {Session} session @param {string[]} wheels
+   */
   async #prepare(session, wheels) {
     try {
       for (const wheel of wheels) await this.#unpack(new URL(wheel, globalThis.location.href).href);
     } catch (error) {
       if (this.#sessions.get(session.id) !== session) return;
       this.#forget(session);
-      this.#post(session.link, { type: "refused", error: problem("wheel", String(error?.message ?? error)) });
+      this.#post(session.link, { type: "refused", error: problem("wheel", textOf(error)) });
       return;
     }
     session.ready = true;
     this.#flush(session);
   }
 
+  /** @param {string} url */
   #unpack(url) {
     let unpacked = this.#wheels.get(url);
     if (!unpacked) {
@@ -457,25 +509,27 @@ export class Engine {
     return unpacked;
   }
 
+  /** @param {string} url */
   async #unpackOnce(url) {
     const response = await fetch(url, { credentials: "same-origin" }).catch((error) => {
       throw new Error(`the wheel ${url} cannot be fetched: ${error.message}`);
     });
     if (!response.ok) throw new Error(`the wheel ${url} cannot be fetched: status ${response.status}`);
     const bytes = await response.arrayBuffer();
-    const { pyodide } = await this.#runtime;
+    const { pyodide } = await /** @type {Promise<Runtime>} */ (this.#runtime);
     try {
       pyodide.unpackArchive(bytes, "wheel");
       pyodide.runPython("import importlib; importlib.invalidate_caches()");
     } catch (error) {
-      throw new Error(`the wheel ${url} cannot be unpacked: ${error.message}`);
+      throw new Error(`the wheel ${url} cannot be unpacked: ${textOf(error)}`);
     }
   }
 }
 
-if (typeof SharedWorkerGlobalScope !== "undefined" && globalThis instanceof SharedWorkerGlobalScope) {
-  const engine = new Engine(self.name, { close: () => self.close() });
-  self.onconnect = (event) => engine.connect(event.ports[0]);
-  self.addEventListener("error", (event) => engine.report(`uncaught error: ${event.message}`));
-  self.addEventListener("unhandledrejection", (event) => engine.report(`unhandled rejection: ${event.reason}`));
+const worker = /** @type {any} */ (globalThis);
+if (typeof worker.SharedWorkerGlobalScope === "function" && worker instanceof worker.SharedWorkerGlobalScope) {
+  const engine = new Engine(worker.name, { close: () => worker.close() });
+  worker.onconnect = (/** @type {MessageEvent} */ event) => engine.connect(event.ports[0]);
+  worker.addEventListener("error", (/** @type {ErrorEvent} */ event) => engine.report(`uncaught error: ${event.message}`));
+  worker.addEventListener("unhandledrejection", (/** @type {PromiseRejectionEvent} */ { reason }) => engine.report(`unhandled rejection: ${reason}`));
 }

@@ -315,7 +315,7 @@ async def test_a_failed_boot_is_told_to_every_page(tab: ChaosTab) -> None:
           return errors;
         }""",
     )
-    assert errors == [{"code": "boot-wasm", "message": "the interpreter's file is not WebAssembly"}] * 3
+    assert errors == [{"code": "boot-wasm", "message": "the interpreter's file is not WebAssembly", "alike": False}] * 3
 
 
 async def test_a_name_that_says_nothing_fails(tab: ChaosTab) -> None:

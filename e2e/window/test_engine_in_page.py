@@ -1,0 +1,97 @@
+"""``Engine`` as it runs in a page, with a fake interpreter: what it makes of time in which the page stood still."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.kit import Site
+
+from tabhelm.testing import ChaosBrowser, ChaosTab
+
+STALL_MS = 400
+_ENGINE = """async (stallAfterMs) => {
+  const { Engine } = await import("/tabhelm/engine.mjs");
+  window.told = []; // what Python would hear
+  window.ends = []; // what became of the session's lock
+  const deliver = (session, text) => told.push(`${session}:${JSON.parse(text).type}`);
+  const pyodide = { pyimport: () => ({ start: async () => deliver }) };
+  const boot = async () => ({ pyodide, from: "plain", fallbackReason: null, version: "0" });
+  window.engine = new Engine("tabhelm:t:v1:x", { boot, patience: (limitMs) => limitMs });
+  window.pinged = (n) => say({ type: "pong", n, at: performance.now() });
+  const heard = ({ type, n }) => type === "ping" && queueMicrotask(() => pinged(n));
+  window.port = { onmessage: null, close() {}, postMessage: heard };
+  engine.connect(port);
+  window.say = (data) => port.onmessage({ data });
+  const lifeline = "t:v1:lifeline:tab:s1";
+  await new Promise((held) => navigator.locks.request(lifeline, () => (held(), new Promise(() => {}))));
+  const about = { app: "t", protocol: 1, wheels: [], stallAfterMs, at: performance.now(), lifeline };
+  say({ type: "hello", wire: 1, session: "s1", tab: "tab", ...about });
+}"""
+_TAKE = """() => new Promise((granted) => {
+  engine.desk.request("s1", "t:v1:leader:job", "exclusive", false, false, (what) => (ends.push(what), granted()));
+})"""
+_BUSY = """(ms) => {
+  const end = performance.now() + ms;
+  while (performance.now() < end);
+}"""
+
+
+async def _ready(browser: ChaosBrowser, site: Site) -> ChaosTab:
+    tab = await site.open(browser)
+    await tab.evaluate(_ENGINE, STALL_MS)
+    await tab.until("() => told.includes('s1:hello')")
+    await tab.evaluate(_TAKE)
+    return tab
+
+
+async def _seen(tab: ChaosTab) -> Any:
+    return await tab.evaluate("() => [told, ends]")
+
+
+async def test_the_first_answer_after_standing_still_finds_it_out(browser: ChaosBrowser, site: Site) -> None:
+    tab = await _ready(browser, site)
+    # The answer to a ping that was under way when the page began to hang comes before any timer that is due.
+    found = await tab.evaluate(
+        f"""async (ms) => {{
+          const answer = pinged;
+          const n = await new Promise((ping) => (pinged = ping));
+          ({_BUSY})(ms);
+          answer(n);
+          return [told, ends];
+        }}""",
+        2 * STALL_MS,
+    )
+    assert found == [["s1:hello", "s1:stalled", "s1:answering"], ["granted", "dropped"]]
+
+
+async def test_a_page_that_answers_nothing_has_stalled(browser: ChaosBrowser, site: Site) -> None:
+    tab = await _ready(browser, site)
+    await tab.evaluate("() => { pinged = () => {}; }")
+    await tab.until("() => told.includes('s1:stalled')")
+    assert await _seen(tab) == [["s1:hello", "s1:stalled"], ["granted", "dropped"]]
+
+
+async def test_the_time_of_a_freeze_is_none_of_standing_still(browser: ChaosBrowser, site: Site) -> None:
+    tab = await _ready(browser, site)
+    found = await tab.evaluate(
+        f"""(ms) => {{
+          say({{ type: "freeze" }});
+          ({_BUSY})(ms);
+          say({{ type: "resume", at: performance.now(), visible: true, online: true, lifecycle: "active" }});
+          return [told, ends];
+        }}""",
+        2 * STALL_MS,
+    )
+    assert found == [["s1:hello", "s1:freeze", "s1:resume"], ["granted", "dropped"]]
+
+
+async def test_all_is_let_go_before_suspend_returns(browser: ChaosBrowser, site: Site) -> None:
+    tab = await _ready(browser, site)
+    found = await tab.evaluate("() => { engine.suspend(); return [told, ends, engine.desk.size]; }")
+    assert found == [["s1:hello", "s1:gone", ":suspend"], ["granted", "dropped"], 0]
+    # A word that comes while it is suspended waits for its own lock.
+    found = await tab.evaluate("() => { engine.suspend(); engine.resume(); engine.resume(); return told.length; }")
+    assert found == 3
+    await tab.until("() => told.at(-1) === ':resume'")
+    assert await tab.evaluate("() => told.filter((each) => each === ':resume').length") == 1
+    assert await tab.evaluate("() => engine.desk.size") == 1
