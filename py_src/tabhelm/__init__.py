@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tabhelm.election import Takeover as Takeover
     from tabhelm.errors import AlreadyStanding as AlreadyStanding
     from tabhelm.errors import DatabaseError as DatabaseError
+    from tabhelm.errors import ElectionStopped as ElectionStopped
     from tabhelm.errors import IdentifierReused as IdentifierReused
     from tabhelm.errors import InvalidName as InvalidName
     from tabhelm.errors import InvalidPayload as InvalidPayload
@@ -59,7 +60,15 @@ _HOMES = {
     "tabhelm.browser.page": ("join",),
     "tabhelm.election": ("LeadershipPolicy", "Takeover"),
     "tabhelm.errors": (
-        *("AlreadyStanding", "DatabaseError", "IdentifierReused", "InvalidName", "InvalidPayload", "InvalidPolicy"),
+        *(
+            "AlreadyStanding",
+            "DatabaseError",
+            "ElectionStopped",
+            "IdentifierReused",
+            "InvalidName",
+            "InvalidPayload",
+            "InvalidPolicy",
+        ),
         *("LeadershipLost", "NoAuthority", "NotInBrowser", "NotJoined", "QuotaExceeded", "TabhelmError", "Unreachable"),
     ),
     "tabhelm.host.joined": ("JoinedTab", "Presence"),

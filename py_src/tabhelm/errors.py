@@ -23,6 +23,7 @@ TabhelmError
 ├── Unreachable                           an HTTP request got no answer: its outcome is unknown
 ├── IdentifierReused       (ValueError)   an operation id came again with another payload
 ├── AlreadyStanding        (ValueError)   this tab stands for the resource already
+├── ElectionStopped                       the election is over: the state that was waited for will not come
 ├── EngineLost                            the engine that answered us is gone; the caller may try again
 ├── NotJoined              (RuntimeError) the tab left, or has not joined yet
 ├── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
@@ -183,6 +184,17 @@ class AlreadyStanding(TabhelmError, ValueError):
     """One tab is one candidate for a resource: share its election, or stop it first. The message names the resource."""
 
     code = "already-standing"
+
+
+class ElectionStopped(TabhelmError):
+    """The election is over (it was stopped, or its tab left), so the awaited state will not come."""
+
+    code = "election-stopped"
+
+    def __init__(self, resource: str, reason: str) -> None:
+        super().__init__(f"the election for {resource!r} has stopped ({reason}): stand again with tab.lead()")
+        self.resource = resource
+        self.reason = reason
 
 
 class EngineLost(TabhelmError):

@@ -8,7 +8,7 @@ import pytest
 
 from kit import Member, join, one_leader
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import LeadershipLost
+from tabhelm.errors import ElectionStopped, LeadershipLost
 from tabhelm.leadership import BackingOff, Election, Idle, LeaderContext, Leading, Stopped, Waiting
 from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
 from tabhelm.names import Resource, channel_name
@@ -339,5 +339,24 @@ def test_a_leader_that_is_gone_is_out_of_the_rosters_though_its_engine_is_suspen
             await world.sleep(0.005)
             a.agent.freeze()
             await world.until(lambda: len(b.services.roster.tabs(b.ports.clock.monotonic())) == 1, within=5.0)
+
+        world.run(main())
+
+
+def test_who_waits_for_a_state_of_a_stopped_election_is_told() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            first, second = join(world, "a"), join(world, "b")
+            first.lead()
+            await one_leader(world, [first])
+            election = second.lead()
+            waiting = second.agent.start(election.wait_for(Leading))
+            second.call(lambda: election.stop("enough"))
+            with pytest.raises(ElectionStopped, match=r"'app:r' has stopped \(enough\)"):
+                await waiting
+            assert (await second.agent.start(election.wait_for(Leading, Stopped))) == Stopped("enough")
+            with pytest.raises(ElectionStopped):
+                await second.agent.start(election.wait_for(Leading))
 
         world.run(main())

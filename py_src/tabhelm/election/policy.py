@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -21,9 +21,9 @@ class LeadershipPolicy:
         InvalidPolicy: a value of a wrong type or range, or values that contradict each other; names the key.
     """
 
-    requires: frozenset[str] = frozenset()
+    requires: Set[str] = frozenset()
     """Capabilities that a tab must have."""
-    prefers: frozenset[str] = frozenset()
+    prefers: Set[str] = frozenset()
     """Capabilities that rank a tab higher."""
     visible: Visible = "any"
     """``require``: only a visible tab may lead. ``prefer``: visible tabs rank first among those that ask; a leader that

@@ -158,7 +158,8 @@ class PageHost:
         while True:
             visit = self._visits
             try:
-                await locks.acquire(engine_lock(options.app, options.protocol, self._engine_id))
+                # By force: whoever watches for our death and hangs was granted it when we went into the cache, shared.
+                await locks.acquire(engine_lock(options.app, options.protocol, self._engine_id), steal=True)
                 identity, _ = await claim_identity(
                     options.app, options.protocol, memory, locks, self._clock, self._ports.entropy
                 )

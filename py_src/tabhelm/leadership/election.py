@@ -13,7 +13,7 @@ from typing import Any
 
 from tabhelm.authority.base import Hold
 from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, Takeover, ineligible, rank
-from tabhelm.errors import LockWithdrawn, TabhelmError
+from tabhelm.errors import ElectionStopped, LockWithdrawn, TabhelmError
 from tabhelm.leadership.changes import Changes
 from tabhelm.leadership.context import LeaderContext
 from tabhelm.leadership.office import Candidate, ElectionServices, LeaderLoop
@@ -116,14 +116,22 @@ class Election:
         return await self.wait_for(Stopped)  # type: ignore[return-value]
 
     async def wait_for(self, *states: type[State]) -> State:
-        """Wait until the status is one of ``states`` and return it."""
-        if isinstance(self.status, states):
-            return self.status
+        """Wait until the status is one of ``states`` and return it.
+
+        Raises:
+            ElectionStopped: it is over (``stop()``, the tab left), so that none of them will come.
+        """
         reached: asyncio.Future[State] = asyncio.get_running_loop().create_future()
 
         def watch(state: State) -> None:
-            if isinstance(state, states) and not reached.done():
+            if reached.done():
+                return
+            if isinstance(state, states):
                 reached.set_result(state)
+            elif isinstance(state, Stopped):
+                reached.set_exception(ElectionStopped(self.key, state.error or state.reason))
+
+        watch(self.status)
 
         unsubscribe = self.subscribe(watch)
         try:
