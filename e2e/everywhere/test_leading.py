@@ -83,9 +83,15 @@ async def test_the_leader_stalls_and_wakes_up_too_late(
     other = await site.joined(driven, host=host)
     first, second = await crew(driven, site, host, 2)
     old = await leader([first])
-    # As long as needed, for a page that was killed while it hung is not the same.
-    seconds = 6.0 if host == "shared" else 20.0
+    seconds = 6.0
+    if host == "window":
+        # Timers of a hidden page may come once a minute: its engine announces rare beats, and is waited for longer.
+        seconds = 20.0
+        await first.show()
+        visible = "(id) => tab.presence().tabs.some(({ tabId, visible }) => tabId === id && visible)"
+        await second.until(visible, what="it to hear that the leader is visible", arg=old.tab_id)
     await (first.hang(seconds) if fault == "hang" else first.stop())
+    await second.show()  # for the same reason: a page whose timers are held back has proved nothing by not hearing
     new = await leader([second], above=old.epoch, timeout=20)
     assert first.silent, "it was to be replaced while it stood still"
     assert await write(second, "next") == 200

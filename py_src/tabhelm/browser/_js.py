@@ -67,3 +67,28 @@ class Thrown(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name or 'Error'}: {self.message}" if self.message else self.name or "an unnamed error"
+
+
+class Rejected(Exception):
+    """A promise was rejected; ``thrown`` says with what."""
+
+    def __init__(self, thrown: Thrown) -> None:
+        super().__init__(str(thrown))
+        self.thrown = thrown
+
+
+async def outcome(function: Any, this: Any = None, *arguments: Any) -> Any:
+    """Call a function of the browser that gives a promise, and await that.
+
+    Awaited directly, some rejections never arrive: an error that WebKit makes where no script runs (a fetch whose
+    connection broke) has no ``stack``, Pyodide takes it for a plain object, and no future can be ended with that.
+
+    Raises:
+        Rejected: the promise was rejected.
+    """
+    # Called inside ``map``, since Pyodide makes a future of whatever promise a call returns.
+    promises = js().Array.of(0).map(function.bind(this, *arguments))
+    (settled,) = await js().Promise.allSettled(promises)
+    if settled.status == "rejected":
+        raise Rejected(Thrown.of(settled.reason))
+    return settled.value

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tabhelm.browser._js import Thrown, js, js_exception, to_js_value, to_python_value
+from tabhelm.browser._js import Rejected, Thrown, js, js_exception, outcome, to_js_value, to_python_value
 from tabhelm.browser.clock import BrowserClock
 from tabhelm.errors import Unreachable
 from tabhelm.ports.http import HttpAnswer
@@ -44,7 +44,7 @@ class BrowserHttp:
         try:
             options = to_js_value(request)
             options.signal = controller.signal
-            response = await js().fetch(_absolute(url), options)
+            response = await outcome(js().fetch, None, _absolute(url), options)
             return HttpAnswer(
                 status=response.status,
                 headers=to_python_value(js().Object.fromEntries(response.headers)),
@@ -54,8 +54,9 @@ class BrowserHttp:
         except asyncio.CancelledError:
             controller.abort()
             raise
-        except js_exception() as error:
-            why = f"no whole answer within {timeout:g} s" if late else str(Thrown.of(error))
+        except (Rejected, js_exception()) as error:
+            thrown = error.thrown if isinstance(error, Rejected) else Thrown.of(error)
+            why = f"no whole answer within {timeout:g} s" if late else str(thrown)
             raise Unreachable(f"{method} {url}: {why}; whether it had an effect is unknown") from None
         finally:
             timer.cancel()
@@ -76,7 +77,7 @@ async def _read(stream: Any) -> str:
     parts: list[bytes] = []
     missing = BODY_LIMIT
     while missing > 0:
-        chunk = await reader.read()
+        chunk = await outcome(reader.read, reader)
         if chunk.done:
             break
         part = chunk.value.to_bytes()[:missing]

@@ -72,7 +72,7 @@ class FirefoxConsole:
         text = await wait_for(
             lambda: self._evaluate(_TAKE.format(number=number)), timeout, f"Firefox to run {code[:80]}", interval=0.005
         )
-        answer = json.loads(text)
+        answer = json.loads(text or "{}")
         if "error" in answer:
             raise ChaosError(f"Firefox could not run {code[:200]}: {answer['error']}")
         return answer.get("value")

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -143,7 +144,7 @@ class WebKitBrowser:
             )
             stack.callback(_end, service)
             try:
-                driver = await asyncio.to_thread(WebDriver, options=options, service=service)
+                driver = await asyncio.to_thread(_start, options, service)
             except WebDriverException as error:
                 raise BrowserGone(f"cannot start {mini}: {error.msg}; {_last_words(log)}") from error
             pid = service.process.pid
@@ -396,6 +397,13 @@ def _screen() -> Any:
         _dismiss(undertaker)
         process.kill()
         process.communicate()
+
+
+def _start(options: Options, service: Service) -> WebDriver:
+    with warnings.catch_warnings():
+        # Selenium's own driver for WebKitGTK calls Selenium in a way that Selenium deprecates.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return WebDriver(options=options, service=service)
 
 
 def _dismiss(undertaker: subprocess.Popen[Any]) -> None:

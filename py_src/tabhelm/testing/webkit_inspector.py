@@ -138,7 +138,8 @@ class PageInspector:
 
     async def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         number = next(self._ids)
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
         try:
             self._post(number, method, params)
             return await answer
