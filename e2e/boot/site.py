@@ -3,11 +3,12 @@
 ``how``: ``missing`` (404), ``page`` (a login page with status 200), ``short`` (the second half cut off), ``changed``
 (one byte is another), ``untyped`` (served as application/octet-stream), ``silent`` (no answer until the site closes),
 ``stuck`` (half of it, then nothing), ``slow`` (in pieces, half a second apart), ``once`` (changed the first time, and
-kept by the browser's cache; whole from then on).
+kept by the browser's cache; whole from then on), ``packed`` (with ``Content-Encoding: gzip``).
 """
 
 from __future__ import annotations
 
+import gzip
 import mimetypes
 import threading
 from collections.abc import Iterator
@@ -96,6 +97,10 @@ def serve(bundle: Path) -> Iterator[Site]:
                     for start in range(0, len(body), step):
                         self.wfile.write(body[start : start + step])
                         closing.wait(0.5)
+                case "packed":
+                    packed = body if self.path.endswith(".gz") else gzip.compress(body, compresslevel=1)
+                    self.begin(200, len(packed), kind, encoding="gzip")
+                    self.wfile.write(packed)
                 case "once":
                     first = self.path not in seen
                     seen.add(self.path)
@@ -108,8 +113,10 @@ def serve(bundle: Path) -> Iterator[Site]:
             self.begin(status, len(body), kind)
             self.wfile.write(body)
 
-        def begin(self, status: int, length: int, kind: str) -> None:
+        def begin(self, status: int, length: int, kind: str, *, encoding: str = "") -> None:
             self.send_response(status)
+            if encoding:
+                self.send_header("Content-Encoding", encoding)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(length))
             self.send_header("Content-Security-Policy", POLICY)

@@ -189,6 +189,15 @@ async def test_a_file_of_an_earlier_build_in_the_browsers_cache_is_fetched_anew(
         assert (result.get("from"), result.get("answer")) == ("snapshot", "fine"), (name, result)
 
 
+async def test_files_may_be_compressed_on_the_way_but_not_the_snapshot(tab: ChaosTab) -> None:
+    for name in RUNTIME:
+        result = await boot(tab, broken("packed", name), "'fine'")
+        assert (result.get("from"), result.get("answer")) == ("snapshot", "fine"), (name, result)
+    result = await boot(tab, broken("packed", SNAPSHOT), "'fine'")
+    assert (result.get("from"), result.get("answer")) == ("plain", "fine"), result
+    assert "a .gz file without Content-Encoding" in result["fallbackReason"]
+
+
 async def test_nothing_is_downloaded_twice(tab: ChaosTab, site: Site) -> None:
     """The runtime gets the bytes that were checked; only a script must be asked for by its address."""
     site.asked.clear()

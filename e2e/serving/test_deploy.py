@@ -75,6 +75,20 @@ async def test_old_tabs_go_on_and_are_told_when_their_engine_dies(browser: Chaos
     await new.until(FLUSHED, what="the new build to send what the old tab enqueues")
 
 
+async def test_files_that_the_browser_has_kept_outlive_the_deploy(browser: ChaosBrowser, two: OddSite) -> None:
+    """A folder for each build, cached without end: the old tabs' next engine comes out of the browser's cache."""
+    two.does.headers["cache-control"] = "public, max-age=31536000, immutable"
+    old = await joined(browser, two, "/v1")
+    await old.until("() => election.status.state === 'leading'", what="the old tab to lead")
+    del two.does.folders["v1"]
+    (engine,) = await browser.shared_workers(url_contains="/v1/")
+    before = await old.evaluate("() => tab.engine.id")
+    await engine.evaluate("() => self.close()")
+    back = "(before) => tab.engine && tab.engine.id !== before && election.status.state === 'leading'"
+    await old.until(back, arg=before, what="the old tab to have another engine")
+    await works(old)
+
+
 async def test_another_build_at_the_same_address_is_named(browser: ChaosBrowser, two: OddSite) -> None:
     """The page has loaded the client of one build, and another is served when it joins: its files do not fit."""
     tab = await browser.new_tab(f"{two.url}/blank")
