@@ -1,4 +1,5 @@
-"""The conformance cases that the simulated ports pass, on the real ones: in a page's interpreter, under the strict CSP.
+"""The conformance cases that the simulated ports pass, on the real ones of every engine: in a page's interpreter, under
+the strict CSP.
 
 The cases are shipped as text; all of them run in one page after one boot, each as a test of its own. A case gets two
 contexts of one origin; here they are two sets of ports in one page (each with its own lock desk), or one set twice.
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Playwright
 
-from tabhelm.testing import ChaosBrowser
+from tabhelm.testing.driver import ENGINES
+from tabhelm.testing.pytest_engines import EnginePool, engine_pool, require_engine
+
+__all__ = ["engine_pool"]
 
 CASES_FOLDER = Path(__file__).resolve().parents[1] / "tests" / "conformance"
 for folder in (CASES_FOLDER, Path(__file__).resolve().parent):
@@ -39,12 +42,14 @@ async def run(name, contexts):
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def room(chromium_path: str, playwright_driver: Playwright) -> AsyncIterator[PythonRoom]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=ENGINES)
+async def room(request: pytest.FixtureRequest, engine_pool: EnginePool) -> AsyncIterator[PythonRoom]:
+    engine = require_engine(request.param)
     files = {file.name: file.read_text() for file in CASES_FOLDER.glob("cases_*.py")}
     with site.serve() as origin:
-        async with ChaosBrowser.launch(chromium_path, playwright=playwright_driver) as browser:
-            yield await PythonRoom.enter(browser, origin, {**files, "conformance_runner.py": _RUNNER})
+        browser = await engine_pool.get(engine)
+        yield await PythonRoom.enter(browser, origin, {**files, "conformance_runner.py": _RUNNER})
+        await engine_pool.end(engine)
 
 
 @pytest.mark.parametrize("contexts", [1, 2])

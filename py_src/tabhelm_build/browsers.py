@@ -1,4 +1,4 @@
-"""Find a Chromium for the tests, or install one."""
+"""Find the browsers for the tests, or install them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,70 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tabhelm_build.bootstrap import fail, say
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HELP = "install one (Debian: apt-get install chromium), or name one in TABHELM_CHROMIUM"
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """An engine that the tests can do without. ``find`` raises ``BrowserGone`` with the way out."""
+
+    name: str
+    find: Callable[[], str]
+    packages: tuple[str, ...]
+
+
+def find_engines(install: bool = True) -> list[str]:
+    """Chromium, and Firefox and WebKitGTK as well if they are there or can be installed (as root by apt-get).
+
+    Says which, on standard error; returns the names of those that are missing. ``TABHELM_FIREFOX`` and
+    ``TABHELM_WEBKIT`` name others than the first on the path. With ``TABHELM_REQUIRE_ENGINES=1`` a missing one is an
+    error.
+    """
+    find_chromium(install)
+    missing = [engine for engine in _others() if _why_not(engine)]
+    if missing and install and shutil.which("apt-get") and os.geteuid() == 0:
+        packages = [package for engine in missing for package in engine.packages]
+        say(f"Installing the system's packages {' '.join(packages)} …")
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *packages]):
+            if (done := _run(command)).returncode:
+                say(f"{' '.join(command)} failed: {' '.join((done.stdout + done.stderr).strip().splitlines()[-1:])}")
+    lacking = []
+    for engine in _others():
+        if why := _why_not(engine):
+            lacking.append(engine.name)
+            if os.environ.get("TABHELM_REQUIRE_ENGINES") == "1":
+                fail(f"{why} (TABHELM_REQUIRE_ENGINES=1 asks for every engine)")
+            say(f"The tests of {engine.name} will be skipped: {why}")
+        else:
+            say(f"Using {engine.find()}")
+    return lacking
+
+
+def _others() -> list[_Other]:
+    from tabhelm.testing.firefox import find_firefox
+    from tabhelm.testing.webkit import find_webkit
+
+    return [
+        _Other("Firefox", find_firefox, ("firefox-esr",)),
+        _Other("WebKitGTK", lambda: find_webkit()[0], ("webkit2gtk-driver", "xvfb")),
+    ]
+
+
+def _why_not(engine: _Other) -> str:
+    from tabhelm.testing.errors import BrowserGone
+
+    try:
+        engine.find()
+    except BrowserGone as error:
+        return str(error)
+    return ""
 
 
 def find_chromium(install: bool = True) -> Path:

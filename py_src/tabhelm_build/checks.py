@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tabhelm_build.bootstrap import say
-from tabhelm_build.browsers import find_chromium
+from tabhelm_build.browsers import find_engines
 from tabhelm_build.bundle import ROOT, WEB, build_bundle, ensure_node_modules
 from tabhelm_build.node import run_node
 
@@ -31,7 +31,7 @@ def test(which: str, pytest_arguments: Sequence[str]) -> int:
     if which != "unit":
         build_bundle()
         build_bundle(ROOT / "dist-second", tag="second")
-        find_chromium()
+        find_engines()
     code = _NO_TESTS_RAN
     for selection in selections(which, pytest_arguments):
         say(f"pytest {' '.join(selection)}")

@@ -81,6 +81,8 @@ def find_firefox() -> str:
     """
     named = os.environ.get("TABHELM_FIREFOX")
     if named:
+        if not shutil.which(named):
+            raise BrowserGone(f"TABHELM_FIREFOX names {named}, which cannot be started")
         return named
     for name in NAMES:
         if path := shutil.which(name):

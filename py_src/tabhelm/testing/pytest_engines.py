@@ -12,9 +12,8 @@ Use it beside :mod:`tabhelm.testing.pytest_plugin`.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -25,7 +24,6 @@ from .browser import ChaosBrowser
 from .driver import ENGINES, DrivenBrowser, Engine
 from .errors import BrowserGone, ChaosError
 from .firefox import FirefoxBrowser, find_firefox
-from .process import find_chromium
 from .pytest_plugin import has_failed, report_folder
 from .webkit import WebKitBrowser, find_webkit
 
@@ -35,8 +33,9 @@ __all__ = ["driven", "engine", "engine_pool"]
 class EnginePool:
     """At most one running browser of each engine."""
 
-    def __init__(self, playwright: Playwright) -> None:
+    def __init__(self, playwright: Playwright, chromium_path: str) -> None:
         self._playwright = playwright
+        self._chromium_path = chromium_path
         self._running: dict[Engine, tuple[DrivenBrowser, AsyncExitStack]] = {}
 
     async def get(self, engine: Engine) -> DrivenBrowser:
@@ -51,9 +50,18 @@ class EnginePool:
                 pass  # what is left of it is of no use
             await self.end(engine)
         stack = AsyncExitStack()
-        browser = await stack.enter_async_context(_launch(engine, self._playwright))
+        browser = await stack.enter_async_context(self._launch(engine))
         self._running[engine] = (browser, stack)
         return browser
+
+    def _launch(self, engine: Engine) -> AbstractAsyncContextManager[DrivenBrowser]:
+        match engine:
+            case "chromium":
+                return ChaosBrowser.launch(self._chromium_path, playwright=self._playwright)
+            case "firefox":
+                return FirefoxBrowser.launch(playwright=self._playwright)
+            case "webkit":
+                return WebKitBrowser.launch()
 
     async def end(self, engine: Engine) -> None:
         """End the browser of this engine, if one runs."""
@@ -67,9 +75,9 @@ class EnginePool:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def engine_pool(playwright_driver: Playwright) -> AsyncIterator[EnginePool]:
+async def engine_pool(chromium_path: str, playwright_driver: Playwright) -> AsyncIterator[EnginePool]:
     """The browsers that run."""
-    pool = EnginePool(playwright_driver)
+    pool = EnginePool(playwright_driver, chromium_path)
     yield pool
     await pool.close()
 
@@ -77,9 +85,14 @@ async def engine_pool(playwright_driver: Playwright) -> AsyncIterator[EnginePool
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """The engine under test."""
-    name = cast(Engine, request.param)
+    return require_engine(request.param)
+
+
+def require_engine(name: Engine) -> Engine:
+    """Skip the test if this machine does not have the engine, or let it fail if every engine is asked for."""
+    finders: dict[Engine, Callable[[], object]] = {"firefox": find_firefox, "webkit": find_webkit}
     try:
-        {"chromium": find_chromium, "firefox": find_firefox, "webkit": find_webkit}[name]()
+        finders.get(name, lambda: None)()
     except BrowserGone as error:
         if os.environ.get("TABHELM_REQUIRE_ENGINES") == "1":
             pytest.fail(f"{error} (TABHELM_REQUIRE_ENGINES=1 asks for every engine)")
@@ -104,16 +117,6 @@ async def driven(
         await engine_pool.end(engine)
     elif engine == "chromium":
         await engine_pool.end(engine)  # a fresh profile costs less than half a second
-
-
-def _launch(engine: Engine, playwright: Playwright) -> AbstractAsyncContextManager[DrivenBrowser]:
-    match engine:
-        case "chromium":
-            return ChaosBrowser.launch(playwright=playwright)
-        case "firefox":
-            return FirefoxBrowser.launch(playwright=playwright)
-        case "webkit":
-            return WebKitBrowser.launch()
 
 
 async def _reset(browser: DrivenBrowser) -> None:

@@ -69,7 +69,10 @@ def find_webkit() -> tuple[str, str]:
     Raises:
         BrowserGone: one of them, or Xvfb where there is no screen, is missing.
     """
-    driver = os.environ.get("TABHELM_WEBKIT") or shutil.which("WebKitWebDriver")
+    named = os.environ.get("TABHELM_WEBKIT")
+    if named and not shutil.which(named):
+        raise BrowserGone(f"TABHELM_WEBKIT names {named}, which cannot be started")
+    driver = named or shutil.which("WebKitWebDriver")
     way = "install one (Debian: apt-get install webkit2gtk-driver xvfb)"
     if not driver:
         raise BrowserGone(f"no WebKitGTK found (looked for WebKitWebDriver): {way} or set TABHELM_WEBKIT to its driver")
