@@ -128,8 +128,8 @@ export class Engine {
   }
 
   /**
-   * The page that this engine runs in is going away, perhaps to come back out of the cache, where it may hold nothing and wait
-   * for nothing. All is let go before this returns.
+   * The page that this engine runs in, or the last page of a worker, is going away, perhaps to come back out of the cache, where
+   * it may hold nothing and wait for nothing. All is let go before this returns.
    */
   suspend() {
     if (this.#suspended || this.#failure) return;
@@ -144,7 +144,8 @@ export class Engine {
   resume() {
     if (!this.#suspended || this.#failure) return;
     this.#suspended = false;
-    this.#live();
+    // By force: another engine that watched for our death, was granted the lock when we let go and hangs now, would keep it.
+    this.#live(true);
   }
 
   #sleep() {
@@ -154,8 +155,9 @@ export class Engine {
 
   // -- our own life ----------------------------------------------------------------------------------------------
 
-  #live() {
-    this.desk.request("", this.engineLock, "exclusive", false, false, (what, message) => this.#ownLock(what, message));
+  /** @param {boolean} [steal] */
+  #live(steal = false) {
+    this.desk.request("", this.engineLock, "exclusive", false, steal, (what, message) => this.#ownLock(what, message));
   }
 
   /** @param {string} what @param {string} [message] */
@@ -246,6 +248,7 @@ export class Engine {
       this.#post(link, { type: "failed", error: this.#failure });
     } else if (!this.#locked) {
       this.#waiting.push([link, data]);
+      if (data.type === "hello") this.resume();
     } else if (data.type === "hello") {
       this.#hello(link, data);
     } else if (link.session === null) {
@@ -417,6 +420,7 @@ export class Engine {
     this.#forget(session);
     session.link.port.close();
     if (session.known) this.#hand(session.id, JSON.stringify({ type: "gone", reason }));
+    if (this.#sessions.size === 0) this.suspend(); // the last page may be in the cache, and we with it in some milliseconds
     // Pages that found us silent are with another engine now, but keep this worker alive: nobody would ever end it.
     if (reason === "engine-abandoned") setTimeout(() => this.#endIfAlone(), ABANDONED_MS);
   }

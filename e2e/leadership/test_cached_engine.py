@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kit import Site, leader
+from e2e.kit import Site, join, leader
+
 from tabhelm.testing import ChaosBrowser
 
 
@@ -29,3 +30,20 @@ async def test_a_page_whose_engine_others_know_comes_back_out_of_the_cache(
     old = await leader([second])
     await second.close()
     await leader([first], above=old.epoch)
+
+
+async def test_an_engine_without_pages_holds_nothing_and_serves_the_next_page(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    tab = await site.joined(browser)
+    await site.stand(tab)
+    old = await leader([tab])
+    before = await tab.evaluate("async () => { const { id } = tab.engine; await tab.leave('enough'); return id; }")
+    await tab.until(
+        "async () => { const { held, pending } = await navigator.locks.query(); return !(held.length + pending.length); }",
+        what="every lock to be free",
+    )
+    facts = await join(tab)
+    assert facts["engine"]["id"] == before, "the same engine goes on"
+    await site.stand(tab)
+    await leader([tab], above=old.epoch)

@@ -117,7 +117,8 @@ async def _leader_in_one_engine_waiter_in_another(browser: ChaosBrowser, site: S
 
 
 async def test_the_leader_navigates_away_while_another_engine_waits(browser: ChaosBrowser, two_builds: Site) -> None:
-    first, second, epoch = await _leader_in_one_engine_waiter_in_another(browser, two_builds)
+    site = two_builds
+    first, second, epoch = await _leader_in_one_engine_waiter_in_another(browser, site)
     # The first engine's only page enters the cache, and the engine is suspended with it.
     await first.evaluate("() => addEventListener('pagehide', () => localStorage.setItem('left', clock()))")
     await first.navigate("/blank2")
@@ -125,8 +126,14 @@ async def test_the_leader_navigates_away_while_another_engine_waits(browser: Cha
     left = float(await second.evaluate("() => localStorage.getItem('left')"))
     assert new.at - left < 1_000
     assert await write(second, "one") == 200
-    assert await first.back(), await first.not_restored_reasons()
-    await first.until("() => tab.hostState.state === 'connected' && tab.engine", what="joined again")
+    if await first.back():
+        await first.until("() => tab.hostState.state === 'connected' && tab.engine", what="joined again")
+    else:
+        # A machine so busy that the engine was suspended before it read the page's goodbye: the browser then evicts the
+        # page, because somebody waits for what its engine holds, and the lock is free that way.
+        assert await first.not_restored_reasons() == ["PageSupportNeeded:WebLocksContention"]
+        await join(first)
+        await site.stand(first)
     assert (await leader([first, second])).tab is second
 
 
