@@ -40,7 +40,7 @@ async def test_an_engine_without_pages_holds_nothing_and_serves_the_next_page(
     old = await leader([tab])
     before = await tab.evaluate("async () => { const { id } = tab.engine; await tab.leave('enough'); return id; }")
     await tab.until(
-        "async () => { const { held, pending } = await navigator.locks.query(); return !(held.length + pending.length); }",
+        "async () => { const now = await navigator.locks.query(); return !(now.held.length + now.pending.length); }",
         what="every lock to be free",
     )
     facts = await join(tab)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kit import RECEIVER, Site, join, until
+from e2e.kit import RECEIVER, Site, join, until
+
 from tabhelm.testing import ChaosBrowser, ChaosTab
 from tabhelm.testing.history import History
 

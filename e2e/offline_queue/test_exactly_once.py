@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from e2e.kit import Site, until
 from playwright.async_api import ConsoleMessage
 
-from kit import Site, until
 from tabhelm.testing import ChaosBrowser
 from tabhelm.testing.pytest_plugin import LaunchBrowser
 

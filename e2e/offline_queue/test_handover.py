@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from e2e.kit import Site, until
 
-from kit import Site, until
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
 from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kit import Site
+from e2e.kit import Site
+
 from tabhelm.testing import ChaosBrowser
 
 from .lane import attempt, drained, enqueue, flusher, operations, queueing, stats

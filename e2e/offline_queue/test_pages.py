@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kit import Site
+from e2e.kit import Site
+
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
 from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing, stats
