@@ -198,12 +198,28 @@ export class Engine {
       report: (/** @type {string} */ text) => this.report(text),
       counters: () => JSON.stringify({ sessions: this.#sessions.size, ignored: this.ignored }),
     };
-    const deliver = await pyodide.pyimport("tabhelm.browser.engine").start(bridge);
+    const deliver = await this.#python(pyodide, bridge);
     if (this.#failure) return;
     clearTimeout(this.#bootTimer);
     this.#deliver = deliver;
     if (this.#suspended) this.#sleep();
     for (const session of [...this.#sessions.values()]) this.#flush(session);
+  }
+
+  /**
+   * Start the Python side. What is left to the garbage collector of two languages is cleaned up by a callback, at any time: in
+   * a page in the back/forward cache that is the end of it. So nothing is left.
+   * @param {any} pyodide @param {object} bridge @returns {Promise<(session: string, text: string) => void>}
+   */
+  async #python(pyodide, bridge) {
+    const module = pyodide.pyimport("tabhelm.browser.engine");
+    const start = module.start;
+    const starting = start(bridge);
+    try {
+      return await starting;
+    } finally {
+      for (const proxy of [starting, start, module]) proxy.destroy?.();
+    }
   }
 
   /** The end of this engine: told to every page, its locks let go. The pages join the next incarnation. @param {string} code @param {string} message */
