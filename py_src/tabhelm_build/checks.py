@@ -15,9 +15,9 @@ from tabhelm_build.node import run_node
 
 _NO_TESTS_RAN = 5
 """What pytest exits with when a selection matches nothing."""
-_BESIDE = ["--numprocesses=2", "--dist=worksteal"]
-_UNIT = ["tests", *_BESIDE]
-_E2E = ["e2e", *_BESIDE, "-m", "not alone"]
+_UNIT = ["tests", "--numprocesses=2", "--dist=worksteal"]
+# Real tabs mostly wait; a file stays in one process, because its tests share a browser or a booted interpreter.
+_E2E = ["e2e", "--numprocesses=3", "--dist=loadfile", "-m", "not alone"]
 _ALONE = ["e2e", "-m", "alone"]
 
 
@@ -45,7 +45,7 @@ def test(which: str, pytest_arguments: Sequence[str]) -> int:
 def selections(which: str, arguments: Sequence[str]) -> list[list[str]]:
     """The argument lists of the runs of pytest, the quick one first.
 
-    Whole folders run in two processes, for real tabs mostly wait; then, alone, the tests that measure.
+    Whole folders run in several processes; then, alone, the tests that measure.
     """
     if any(text.startswith(("tests/", "e2e/")) for text in arguments):
         return [list(arguments)]
