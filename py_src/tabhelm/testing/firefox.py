@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Frame, Page, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
 from .driven import ProcessTab, descendants, thread_names
@@ -240,6 +240,8 @@ class FirefoxTab(ProcessTab):
         self.page = page
         """The Playwright page."""
         self._id = browser_id
+        self._pid: int | None = None
+        page.on("framenavigated", self._on_navigated)
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.log.append(f"uncaught: {error}"))
 
@@ -287,10 +289,11 @@ class FirefoxTab(ProcessTab):
 
     async def pid(self) -> int:
         self._require()
-        pid = int(await self._run(_PID))
-        if not pid:
+        if self._pid is None or not process_running(self._pid):
+            self._pid = int(await self._run(_PID)) or None
+        if self._pid is None:
             raise ChaosError(f"Firefox names no process for {self._label}")
-        return pid
+        return self._pid
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -320,6 +323,10 @@ class FirefoxTab(ProcessTab):
             if self.page.is_closed():
                 raise TabGone(f"{self._label} is closed") from error
             raise
+
+    def _on_navigated(self, frame: Frame) -> None:
+        if frame.parent_frame is None:
+            self._pid = None
 
     def _on_console(self, message: ConsoleMessage) -> None:
         self.log.append(f"{message.type}: {message.text}")

@@ -1,0 +1,57 @@
+"""What it costs in each engine, as one table each.
+
+Nothing fails for being slow, short of the absurd; the table marks what misses its goal.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from e2e.everywhere.measures import Table, boots, engine_crash, failover, raw, spread
+from e2e.kit import STALL_MS, Site
+
+from tabhelm.testing.driver import DrivenBrowser, DrivenTab, Engine
+from tabhelm.testing.pytest_engines import EnginePool
+
+ROUNDS = 3
+
+
+async def _away(tab: DrivenTab) -> None:
+    await tab.navigate("/blank2")
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(600)
+async def test_figures(
+    driven: DrivenBrowser, engine: Engine, engine_pool: EnginePool, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def same() -> DrivenBrowser:
+        return driven
+
+    async def fresh() -> DrivenBrowser:
+        return await engine_pool.get(engine)
+
+    table = Table(f"Figures of {driven.version}")
+    boot_ms = await boots(driven, site, table, ROUNDS)
+    for what, dies, browser, stamped in (
+        ("close", lambda tab: tab.close(), same, engine != "firefox"),
+        ("navigation", _away, same, True),
+        ("crash", lambda tab: tab.kill_process(), fresh, False),
+    ):
+        beside = await raw(browser, site, dies, ROUNDS, stamped=stamped)
+        ours = await failover(browser, site, dies, ROUNDS, stamped=stamped)
+        detail = f"{spread(ours)}; the lock alone: {statistics.median(beside):.1f} ms ({spread(beside)})"
+        ratio = statistics.median(ours) / max(statistics.median(beside), 1.0)
+        table.add(f"failover after a {what}", statistics.median(ours), "ms", None, detail)
+        table.add("… / a raw Web Lock let go on pagehide", ratio, "", None, "")
+        assert statistics.median(ours) < 3_000
+    hung = await failover(fresh, site, lambda tab: tab.hang(STALL_MS / 1000 + 3), ROUNDS, stamped=False)
+    detail = f"{spread(hung)}; stallAfterMs is {STALL_MS}; a raw Web Lock stays as long as the page hangs"
+    table.add("failover after a hang / stallAfterMs", statistics.median(hung) / STALL_MS, "", 1.5, detail)
+    crashed = await engine_crash(fresh, site, ROUNDS)
+    ratio = statistics.median(crashed) / boot_ms
+    table.add("failover after an engine crash / first tab", ratio, "", 1.5, spread(crashed))
+    assert ratio < 15
+    with capsys.disabled():
+        print(table)
