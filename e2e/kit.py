@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from tabhelm.testing import ChaosBrowser, ChaosTab, wait_for
+from tabhelm.testing import wait_for
+from tabhelm.testing.driver import DrivenTab
 from tabhelm_build.demo_server import DemoServer
 
 T = TypeVar("T")
+TabT = TypeVar("TabT", bound=DrivenTab)
+TabT_co = TypeVar("TabT_co", bound=DrivenTab, covariant=True)
 RECEIVER = "/api/operations"
 DEFAULT_RESOURCE = "job"
 STALL_MS = 2_000
@@ -89,11 +92,17 @@ _WRITE = """([key, name, url]) => {
 }"""
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Opens(Protocol[TabT_co]):
+    """A browser of whichever engine."""
+
+    async def new_tab(self, url: str | None = None) -> TabT_co: ...
+
+
+@dataclass(frozen=True)
+class Leader(Generic[TabT]):
     """A tab that leads, seen in its own page. ``at``: Unix milliseconds when its loop began."""
 
-    tab: ChaosTab
+    tab: TabT
     epoch: int
     at: float
     tab_id: str
@@ -137,34 +146,34 @@ class Site:
         """Let the held requests go on."""
         await self.faults(release=True)
 
-    async def open(self, browser: ChaosBrowser, page: str = "/blank") -> ChaosTab:
+    async def open(self, browser: Opens[TabT], page: str = "/blank") -> TabT:
         """Open a page that has not joined yet."""
         tab = await browser.new_tab(f"{self.url}{page}")
         await tab.evaluate(_LISTEN)
         return tab
 
-    async def joined(self, browser: ChaosBrowser, *, base: str = "/tabhelm", **options: Any) -> ChaosTab:
+    async def joined(self, browser: Opens[TabT], *, base: str = "/tabhelm", **options: Any) -> TabT:
         """Open a page and join; see :func:`join`."""
         tab = await self.open(browser)
         await join(tab, base=base, **options)
         return tab
 
     async def standing(
-        self, browser: ChaosBrowser, count: int = 1, *, resource: str = DEFAULT_RESOURCE, **policy: Any
-    ) -> list[ChaosTab]:
+        self, browser: Opens[TabT], count: int = 1, *, resource: str = DEFAULT_RESOURCE, **policy: Any
+    ) -> list[TabT]:
         """So many joined tabs that stand for ``resource``; the barrier of each goes to the receiver."""
         tabs = [await self.joined(browser) for _ in range(count)]
         for tab in tabs:
             await self.stand(tab, resource, **policy)
         return tabs
 
-    async def stand(self, tab: ChaosTab, resource: str = DEFAULT_RESOURCE, **policy: Any) -> None:
+    async def stand(self, tab: DrivenTab, resource: str = DEFAULT_RESOURCE, **policy: Any) -> None:
         """Let a joined tab stand for ``resource``; its barrier is the receiver, unless ``fence`` says otherwise."""
         given = {key: value for key, value in {"fence": RECEIVER, **policy}.items() if value is not None}
         await tab.evaluate(_STAND, [resource, given])
 
 
-async def join(tab: ChaosTab, *, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
+async def join(tab: DrivenTab, *, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
     """Join in an open page; returns ``{id, connectionId, generation, engine, ms}``."""
     await tab.evaluate(_LISTEN)
     given = {"app": "e2e", "stallAfterMs": STALL_MS, "enginePatienceMs": 1_500, **options}
@@ -172,13 +181,13 @@ async def join(tab: ChaosTab, *, base: str = "/tabhelm", **options: Any) -> dict
     return facts
 
 
-async def now(tab: ChaosTab, key: str = DEFAULT_RESOURCE) -> dict[str, Any] | None:
+async def now(tab: DrivenTab, key: str = DEFAULT_RESOURCE) -> dict[str, Any] | None:
     """What a tab is at in its election for ``key``, asked of the page; ``None`` if it does not stand."""
     found: dict[str, Any] | None = await tab.evaluate(_NOW, key)
     return found
 
 
-async def leaders(tabs: Iterable[ChaosTab], key: str = DEFAULT_RESOURCE) -> list[Leader]:
+async def leaders(tabs: Iterable[TabT], key: str = DEFAULT_RESOURCE) -> list[Leader[TabT]]:
     """The tabs whose loop for ``key`` runs at this moment. Tabs that cannot answer are passed over."""
     found = []
     for tab in tabs:
@@ -191,30 +200,30 @@ async def leaders(tabs: Iterable[ChaosTab], key: str = DEFAULT_RESOURCE) -> list
 
 
 async def leader(
-    tabs: Sequence[ChaosTab], key: str = DEFAULT_RESOURCE, *, above: int = 0, timeout: float = 30.0
-) -> Leader:
+    tabs: Sequence[TabT], key: str = DEFAULT_RESOURCE, *, above: int = 0, timeout: float = 30.0
+) -> Leader[TabT]:
     """Wait until exactly one of ``tabs`` leads ``key`` with an epoch higher than ``above``, and return it."""
 
-    async def only() -> Leader | None:
+    async def only() -> Leader[TabT] | None:
         found = await leaders(tabs, key)
         return found[0] if len(found) == 1 and found[0].epoch > above else None
 
     return await until(only, f"one leader of {key!r} with an epoch above {above}", timeout)
 
 
-async def fire(tab: ChaosTab, name: str, key: str = DEFAULT_RESOURCE) -> None:
+async def fire(tab: DrivenTab, name: str, key: str = DEFAULT_RESOURCE) -> None:
     """Send one protected write from the newest loop of ``tab`` without waiting for its answer."""
     await tab.evaluate(_WRITE, [key, name, RECEIVER])
 
 
-async def write(tab: ChaosTab, name: str, key: str = DEFAULT_RESOURCE) -> int | None:
+async def write(tab: DrivenTab, name: str, key: str = DEFAULT_RESOURCE) -> int | None:
     """Send one protected write and return the receiver's status; ``None`` if the request failed."""
     await fire(tab, name, key)
     status: int | None = await tab.evaluate("(name) => writes[name].done", name)
     return status
 
 
-async def uncaught(tab: ChaosTab) -> list[str]:
+async def uncaught(tab: DrivenTab) -> list[str]:
     """Errors and rejections that nobody handled in this page."""
     found: list[str] = await tab.evaluate("() => uncaught")
     return found

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from e2e.kit import Site, join, leader, now, until
+from e2e.kit import Opens, Site, TabT, join, leader, now, until
 
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
@@ -47,8 +47,8 @@ LISTEN = """() => {
   wentChannel.onmessage = ({ data }) => { went = data; };
 }"""
 
-Death = Callable[[DrivenTab], Awaitable[object]]
-Fresh = Callable[[], Awaitable[DrivenBrowser]]
+Death = Callable[[TabT], Awaitable[object]]
+Fresh = Callable[[], Awaitable[Opens[TabT]]]
 """A browser without tabs. Asked for again after each crash: not every driver survives one."""
 
 
@@ -107,7 +107,7 @@ async def boots(browser: DrivenBrowser, site: Site, table: Table, rounds: int) -
 
 
 @asynccontextmanager
-async def timed(old: DrivenTab, new: DrivenTab, dies: Death, *, stamped: bool) -> AsyncIterator[list[float]]:
+async def timed(old: TabT, new: DrivenTab, dies: Death[TabT], *, stamped: bool) -> AsyncIterator[list[float]]:
     """Let ``old`` die. Gives the Unix milliseconds of that: by its own last word if ``stamped``, else by ours."""
     if stamped:
         await new.evaluate(LISTEN)
@@ -123,7 +123,7 @@ async def went(tab: DrivenTab, moment: list[float], *, stamped: bool) -> float:
     return float(await tab.until("() => went")) if stamped else moment[0]
 
 
-async def raw(fresh: Fresh, site: Site, dies: Death, rounds: int, *, stamped: bool) -> list[float]:
+async def raw(fresh: Fresh[TabT], site: Site, dies: Death[TabT], rounds: int, *, stamped: bool) -> list[float]:
     """The same death of a page that holds a plain Web Lock."""
     found = []
     for _ in range(rounds):
@@ -141,7 +141,7 @@ async def raw(fresh: Fresh, site: Site, dies: Death, rounds: int, *, stamped: bo
 
 
 async def failover(
-    fresh: Fresh, site: Site, dies: Death, rounds: int, *, stamped: bool, fence: str | None = None
+    fresh: Fresh[TabT], site: Site, dies: Death[TabT], rounds: int, *, stamped: bool, fence: str | None = None
 ) -> list[float]:
     """From the death of a leader, whose process does not hold the engine, to the next leader's loop."""
     found = []
@@ -153,7 +153,7 @@ async def failover(
         led = await leader([old])
         await site.stand(new, fence=fence)
 
-        async def stands_by(tab: DrivenTab = new) -> bool:
+        async def stands_by(tab: TabT = new) -> bool:
             at = await now(tab)
             return at is not None and at["status"].get("rank") == 0 and at["status"]["standby"]
 
@@ -166,18 +166,25 @@ async def failover(
     return found
 
 
-async def engine_crash(fresh: Fresh, site: Site, rounds: int) -> list[float]:
-    """From the kill of the process that holds engine and leader to the next leader's loop, in a new engine."""
+async def engine_crash(
+    fresh: Callable[[], Awaitable[DrivenBrowser]], site: Site, rounds: int
+) -> list[tuple[float, float]]:
+    """From the kill of the process that holds engine and leader to the next leader's loop, in a new engine.
+
+    Beside each, what the first tab of that very browser needed until it was ready.
+    """
     found = []
     for number in range(rounds):
         browser = await fresh()
-        old, new = [await site.joined(browser, app=f"crash{number}") for _ in range(2)]
+        old, new = [await site.open(browser) for _ in range(2)]
+        first, _ = [await join(tab, app=f"crash{number}") for tab in (old, new)]
         await site.stand(old)
         led = await leader([old])
         await site.stand(new)
+        assert await browser.worker_pids() == {await old.pid()}, "the first tab's process was to hold the engine"
         async with timed(old, new, lambda tab: tab.kill_process(), stamped=False) as moment:
             following = await leader([new], above=led.epoch)
-        found.append(following.at - moment[0])
+        found.append((following.at - moment[0], first["ms"]))
         await new.close()
         await old.close()
     return found

@@ -25,7 +25,7 @@ async def test_three_tabs_have_one_leader(browser: ChaosBrowser, site: Site) -> 
 class Scene:
     """Three tabs; the first, whose process holds the engine, does not lead, so that the fault hits a tab alone."""
 
-    def __init__(self, site: Site, tabs: list[ChaosTab], old: Leader) -> None:
+    def __init__(self, site: Site, tabs: list[ChaosTab], old: Leader[ChaosTab]) -> None:
         self.site = site
         self.tabs = tabs
         self.old = old
@@ -44,7 +44,7 @@ class Scene:
         await site.held()
         return cls(site, [host, *others], old)
 
-    async def passes_on(self, *, barrier_alone: bool = False) -> Leader:
+    async def passes_on(self, *, barrier_alone: bool = False) -> Leader[ChaosTab]:
         """Another tab leads with a higher epoch, its writes are applied, and the late one of the old leader is not.
 
         ``barrier_alone``: the late one arrives before the new leader has written anything.

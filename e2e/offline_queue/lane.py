@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.kit import RECEIVER, Site, join, until
+from e2e.kit import RECEIVER, Opens, Site, TabT, join, until
 
-from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing.driver import DrivenTab
 from tabhelm.testing.history import History
 
 QUEUE = "mutations"
@@ -40,7 +40,7 @@ _ATTEMPT = """async ([method, args]) => {
 }"""
 
 
-async def queueing(browser: ChaosBrowser, site: Site, *, join_options: Any = None, **options: Any) -> ChaosTab:
+async def queueing(browser: Opens[TabT], site: Site, *, join_options: Any = None, **options: Any) -> TabT:
     """A joined tab with the queue open; unless told otherwise it also stands for flushing."""
     tab = await site.open(browser)
     await join(tab, **(join_options or {}))
@@ -48,7 +48,7 @@ async def queueing(browser: ChaosBrowser, site: Site, *, join_options: Any = Non
     return tab
 
 
-async def open_queue(tab: ChaosTab, **options: Any) -> None:
+async def open_queue(tab: DrivenTab, **options: Any) -> None:
     await tab.evaluate(_OPEN, {"endpoint": RECEIVER, **options})
 
 
@@ -60,23 +60,23 @@ def operations(name: str, count: int, partitions: int = 1) -> list[dict[str, Any
     ]
 
 
-async def enqueue(tab: ChaosTab, wanted: list[dict[str, Any]], *, one_by_one: bool = False) -> None:
+async def enqueue(tab: DrivenTab, wanted: list[dict[str, Any]], *, one_by_one: bool = False) -> None:
     """Enqueue and note the acknowledgements in the page."""
     await tab.evaluate(_ENQUEUE, [wanted, one_by_one], timeout=60)
 
 
-async def attempt(tab: ChaosTab, method: str, *arguments: Any) -> dict[str, Any]:
+async def attempt(tab: DrivenTab, method: str, *arguments: Any) -> dict[str, Any]:
     """Call a method of the page's queue; its value, or its error as plain data."""
     outcome: dict[str, Any] = await tab.evaluate(_ATTEMPT, [method, list(arguments)])
     return outcome
 
 
-async def stats(tab: ChaosTab) -> dict[str, Any]:
+async def stats(tab: DrivenTab) -> dict[str, Any]:
     found: dict[str, Any] = await tab.evaluate("() => q.stats()")
     return found
 
 
-async def drained(tab: ChaosTab, *, done: int | None = None, timeout: float = 40.0) -> None:
+async def drained(tab: DrivenTab, *, done: int | None = None, timeout: float = 40.0) -> None:
     """Wait until nothing is queued or in flight (and, if given, so many were ever done)."""
 
     async def empty() -> bool:
@@ -86,18 +86,18 @@ async def drained(tab: ChaosTab, *, done: int | None = None, timeout: float = 40
     await until(empty, f"the queue to be empty{f' with {done} done' if done is not None else ''}", timeout)
 
 
-async def flusher(tabs: list[ChaosTab]) -> ChaosTab:
+async def flusher(tabs: list[TabT]) -> TabT:
     """Wait until exactly one of the tabs is said to lead the queue, and return it."""
     ids = {await tab.evaluate("() => tab.id"): tab for tab in tabs}
 
-    async def leading() -> ChaosTab | None:
+    async def leading() -> TabT | None:
         said = await tabs[0].evaluate("() => tab.presence().leaders['offline-queue:mutations']?.tabId ?? null")
         return ids.get(said)
 
     return await until(leading, "a tab to lead the queue")
 
 
-async def acknowledged(*tabs: ChaosTab) -> list[dict[str, Any]]:
+async def acknowledged(*tabs: DrivenTab) -> list[dict[str, Any]]:
     """What these tabs were told is durable."""
     return [{**ack, "tab": tab.number} for tab in tabs for ack in await tab.evaluate("() => acks")]
 
