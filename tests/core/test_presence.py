@@ -97,7 +97,7 @@ def test_a_leap_of_the_clock_is_no_silence_even_before_the_tick_that_finds_it_ou
     signs = Signs()
     signs.throttled = throttled
     signs.tick(100.0)
-    signs.lives(["app:r"], 5.0, 102.0)
+    signs.lives(["app:r"], 5.0, 102.0, "other")
     sign = signs.last("app:r")
     assert sign is not None
     for now in (5000.0, 5000.1):  # the second one after the tick
@@ -110,18 +110,49 @@ def test_signs_are_news_of_leaders_that_begin_go_on_and_end() -> None:
     roster = Roster("me")
     assert roster.sign("app:r", 1.0) is None
     roster.heard(beacon(1, pause=5.0), 1.0)
-    assert roster.sign("app:r", 2.0) == Sign(1.0, 5.0, True)
+    assert roster.sign("app:r", 2.0) == Sign(1.0, 5.0, True, "other")
     roster.heard(beacon(1, pause=5.0), 3.0)  # said before: no sign
-    assert roster.sign("app:r", 3.0) == Sign(1.0, 5.0, True)
+    assert roster.sign("app:r", 3.0) == Sign(1.0, 5.0, True, "other")
     roster.heard(beacon(2, tabs=()), 4.0)
-    assert roster.sign("app:r", 5.0) == Sign(4.0, 0.0, False)
+    assert roster.sign("app:r", 5.0) == Sign(4.0, 0.0, False, "other")
     roster.heard(beacon(1, sender="another", pause=5.0), 6.0)
     roster.forget("another", 7.0)
-    assert roster.sign("app:r", 8.0) == Sign(7.0, 0.0, False)
+    assert roster.sign("app:r", 8.0) == Sign(7.0, 0.0, False, "another")
     roster.set_leading(LeaderNote("app:r", "t", "c", "d", 1, 0.0), 9.0)
-    assert roster.sign("app:r", 30.0) == Sign(30.0, 5.0, True)
+    assert roster.sign("app:r", 30.0) == Sign(30.0, 5.0, True, "me")
     roster.clear_leading("app:r", "c", 31.0)
-    assert roster.sign("app:r", 40.0) == Sign(31.0, 0.0, False)
+    assert roster.sign("app:r", 40.0) == Sign(31.0, 0.0, False, "me")
+
+
+@pytest.mark.parametrize("end", ["dies", "beacons", "leaves", "speaks another protocol"])
+def test_the_end_of_a_robbed_leader_is_no_end_of_its_successor(end: str) -> None:
+    roster = Roster("me")
+    led = beacon().leaders
+    if end == "speaks another protocol":
+        roster.heard_signs(LeaderSigns("old", 1, 5.0, led), 1.0)
+    else:
+        roster.heard(beacon(1, sender="old", pause=5.0), 1.0)
+    roster.heard(beacon(1, sender="new", pause=60.0), 70.0)
+    match end:
+        case "dies":
+            roster.forget("old", 75.0)
+        case "beacons":
+            roster.heard(Beacon("old", 2, 15.0, (TAB,), ()), 75.0)
+        case "leaves":
+            roster.heard(beacon(2, sender="old", tabs=()), 75.0)
+        case _:
+            roster.heard_signs(LeaderSigns("old", 2, 5.0, ()), 75.0)
+    assert roster.sign("app:r", 76.0) == Sign(70.0, 60.0, True, "new")
+    roster.forget("new", 80.0)
+    assert roster.sign("app:r", 81.0) == Sign(80.0, 0.0, False, "new")
+
+
+def test_a_successor_that_is_late_by_its_own_word_does_not_outweigh_news() -> None:
+    roster = Roster("me")
+    roster.heard(beacon(1, sender="old", pause=5.0), 1.0)
+    roster.heard(beacon(1, sender="new", pause=5.0), 2.0)
+    roster.forget("old", 13.0)
+    assert roster.sign("app:r", 14.0) == Sign(13.0, 0.0, False, "old")
 
 
 def test_signs_of_another_protocol_tell_who_lives_and_nothing_else() -> None:
@@ -130,10 +161,10 @@ def test_signs_of_another_protocol_tell_who_lives_and_nothing_else() -> None:
     assert roster.heard_signs(LeaderSigns("other", 2, 5.0, (note,)), 1.0)
     assert not roster.heard_signs(LeaderSigns("other", 1, 5.0, (note,)), 2.0)
     assert not roster.heard_signs(LeaderSigns("me", 9, 5.0, (note,)), 2.0)
-    assert roster.sign(note.resource, 3.0) == Sign(1.0, 5.0, True)
+    assert roster.sign(note.resource, 3.0) == Sign(1.0, 5.0, True, "other")
     assert roster.leader(note.resource, 3.0) is None and roster.tabs(3.0) == []
     roster.heard_signs(LeaderSigns("other", 3, 5.0, ()), 4.0)
-    assert roster.sign(note.resource, 5.0) == Sign(4.0, 0.0, False)
+    assert roster.sign(note.resource, 5.0) == Sign(4.0, 0.0, False, "other")
 
 
 class Memory:

@@ -76,7 +76,7 @@ def test_a_hidden_page_that_promises_as_much_as_ever_is_found(monkeypatch: pytes
 
 def test_a_standby_that_does_not_believe_the_announced_beat_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Signs.lives
-    monkeypatch.setattr(Signs, "lives", lambda self, resources, beat, now: original(self, resources, 5.0, now))
+    monkeypatch.setattr(Signs, "lives", lambda self, resources, beat, *rest: original(self, resources, 5.0, *rest))
     assert judged(throttled_and_hidden, robbed)
 
 
@@ -86,7 +86,7 @@ def test_a_standby_that_gives_nobody_the_time_to_begin_is_found(monkeypatch: pyt
 
 
 def test_a_change_of_leaders_that_is_no_sign_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Signs, "went", lambda self, resources, now: None)
+    monkeypatch.setattr(Signs, "went", lambda self, resources, now, sender: None)
     assert judged(slow_to_begin, robbed)
 
 

@@ -46,7 +46,7 @@ class Term:
         services = self._office.services
         self._hold.on_end(lambda _: self._office.changes.tell())
         # Our own other tabs know from now on that somebody's turn has begun.
-        services.roster.signs.went([self._office.key], services.clock.monotonic())
+        services.roster.signs.granted(self._office.key, services.clock.monotonic(), services.roster.engine_id)
         try:
             begun = await self._begin()
             return begun if isinstance(begun, str) else await self._lead(begun)

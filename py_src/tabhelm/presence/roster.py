@@ -131,7 +131,7 @@ class Roster:
     def clear_leading(self, resource: str, connection_id: str, now: float) -> None:
         if self._leading.pop((resource, connection_id), None) is not None:
             del self._leading_at[resource, connection_id]
-            self.signs.went([resource], now)
+            self.signs.went([resource], now, self.engine_id)
             self._changed()
 
     def own_notes(self, now: float) -> tuple[tuple[TabNote, ...], tuple[LeaderNote, ...]]:
@@ -148,8 +148,8 @@ class Roster:
         if beacon.sender == self.engine_id or (known is not None and beacon.number <= known.beacon.number):
             return False
         led = _led(known.beacon) if known is not None else set()
-        self.signs.lives(_led(beacon), beacon.next, now)
-        self.signs.went(led - _led(beacon), now)
+        self.signs.lives(_led(beacon), beacon.next, now, beacon.sender)
+        self.signs.went(led - _led(beacon), now, beacon.sender)
         if not beacon.tabs:
             if self._engines.pop(beacon.sender, None) is not None:
                 self._changed()
@@ -165,9 +165,9 @@ class Roster:
         if signs.sender == self.engine_id or (known is not None and signs.number <= known.number):
             return False
         led = frozenset(note.resource for note in signs.leaders)
-        self.signs.lives(led, signs.next, now)
+        self.signs.lives(led, signs.next, now, signs.sender)
         if known is not None:
-            self.signs.went(known.resources - led, now)
+            self.signs.went(known.resources - led, now, signs.sender)
         self._elsewhere[signs.sender] = _Elsewhere(signs.number, now, led)
         return True
 
@@ -180,7 +180,7 @@ class Roster:
         """This engine is dead, and its tabs speak no more through it."""
         heard = self._engines.pop(engine_id, None)
         if heard is not None:
-            self.signs.went(_led(heard.beacon), now)
+            self.signs.went(_led(heard.beacon), now, engine_id)
             self._changed()
 
     def forget_others(self) -> None:
@@ -240,7 +240,7 @@ class Roster:
     def sign(self, resource: str, now: float) -> Sign | None:
         """The last sign of life of whoever leads ``resource``; ``None`` if there never was one."""
         if any(leading == resource for leading, _ in self._leading):
-            return Sign(self.signs.awake(now), LEADER_BEAT, True)
+            return Sign(self.signs.awake(now), LEADER_BEAT, True, self.engine_id)
         return self.signs.last(resource)
 
     def engines(self) -> dict[str, bool]:

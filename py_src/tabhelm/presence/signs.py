@@ -21,7 +21,7 @@ MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """``at`` is in waking time; ``beat`` when its sender meant to speak again, in seconds.
+    """``at`` is in waking time; ``beat`` when its sender meant to speak again, in seconds; ``sender`` is an engine.
 
     ``leads``: somebody led then. Else somebody just stopped: whoever holds the lock now is only beginning.
     """
@@ -29,6 +29,7 @@ class Sign:
     at: float
     beat: float
     leads: bool
+    sender: str
 
 
 class Signs:
@@ -58,15 +59,24 @@ class Signs:
         credit = THROTTLED_CREDIT if self.throttled else TICK
         return max(0.0, passed - credit) if passed > 2 * TICK else 0.0
 
-    def lives(self, resources: Iterable[str], beat: float, now: float) -> None:
-        """Somebody leads these, and says so itself."""
+    def lives(self, resources: Iterable[str], beat: float, now: float, sender: str) -> None:
+        """The sender leads these, and says so itself."""
         for resource in resources:
-            self._note(resource, Sign(self.awake(now), beat, True))
+            self._note(resource, Sign(self.awake(now), beat, True, sender))
 
-    def went(self, resources: Iterable[str], now: float) -> None:
-        """Who led these stopped, and said so, or is known to be dead: another one's turn has begun."""
+    def went(self, resources: Iterable[str], now: float, sender: str) -> None:
+        """The sender, who led these, stopped, and said so, or is known to be dead: another one's turn has begun."""
+        at = self.awake(now)
         for resource in resources:
-            self._note(resource, Sign(self.awake(now), 0.0, False))
+            last = self._last.get(resource)
+            # Who was robbed may hear of it, or die, long after its successor spoke: that one's word stands, for as
+            # long as it can be believed.
+            if last is None or last.sender == sender or not last.leads or at - last.at > 2 * last.beat:
+                self._note(resource, Sign(at, 0.0, False, sender))
+
+    def granted(self, resource: str, now: float, sender: str) -> None:
+        """The sender has the lock, so nobody else leads: its turn has begun."""
+        self._note(resource, Sign(self.awake(now), 0.0, False, sender))
 
     def last(self, resource: str) -> Sign | None:
         return self._last.get(resource)
