@@ -14,6 +14,8 @@ const LEAST_STALL_MS = 100;
 const BOOT_LIMIT_MS = 120_000;
 /** When so many pings are unanswered, only one in so many is still sent: a page that hangs for hours gets no pile of them. */
 const PINGS_AHEAD = 8;
+/** A worker's Python has so long to begin what its last page asked for before its goodbye. */
+const SETTLE_MS = 3;
 /** So long after a page left for another engine, one that nobody uses ends itself. */
 const ABANDONED_MS = 10_000;
 /** Messages that only this file makes: a page may not say them. */
@@ -75,6 +77,8 @@ export class Engine {
   #deliver = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #bootTimer = undefined;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #sleepTimer = undefined;
   #started = performance.now();
   /** @type {Promise<Runtime> | null} */
   #runtime = null;
@@ -108,8 +112,7 @@ export class Engine {
       return;
     }
     this.#live();
-    const limit = () => this.fail("boot", `Python did not start within two minutes (stage: ${this.stage})`);
-    this.#bootTimer = setTimeout(limit, BOOT_LIMIT_MS);
+    this.#limitBoot();
     this.#runtime = Promise.resolve(bootWith({ onStage: (stage) => (this.stage = stage) }));
     this.#start().catch((error) => this.fail(error?.code ?? "boot", textOf(error)));
   }
@@ -136,19 +139,29 @@ export class Engine {
     this.#suspended = true;
     this.#locked = false;
     for (const session of [...this.#sessions.values()]) this.#end(session, "pagehide");
+    clearTimeout(this.#bootTimer); // time in the cache is no time to boot
     this.desk.drop("");
-    this.#sleep();
+    if (this.patience) this.#sleep();
+    else this.#sleepTimer = setTimeout(() => this.#sleep(), SETTLE_MS);
   }
 
-  /** It is back. */
+  /** A page says hello, for the first time since. */
   resume() {
     if (!this.#suspended || this.#failure) return;
     this.#suspended = false;
+    clearTimeout(this.#sleepTimer);
+    if (!this.#deliver) this.#limitBoot();
     // By force: another engine that watched for our death, was granted the lock when we let go and hangs now, would keep it.
     this.#live(true);
   }
 
+  #limitBoot() {
+    const limit = () => this.fail("boot", `Python did not start within two minutes (stage: ${this.stage})`);
+    this.#bootTimer = setTimeout(limit, BOOT_LIMIT_MS);
+  }
+
   #sleep() {
+    this.desk.drop(""); // Python may have asked again meanwhile
     this.#away = this.#deliver !== null;
     this.#hand("", SUSPEND);
   }
@@ -274,6 +287,12 @@ export class Engine {
     }
   }
 
+  /** @param {Link} link @param {{code: string, message: string}} error */
+  #refuse(link, error) {
+    this.#post(link, { type: "refused", error });
+    if (this.#sessions.size === 0) this.suspend();
+  }
+
   /** @param {Link} link @param {any} hello */
   #hello(link, hello) {
     const { wire, session, app, protocol, stallAfterMs, at, lifeline, wheels = [] } = hello;
@@ -283,14 +302,14 @@ export class Engine {
     }
     const refusal = this.#refusal(wire, app, protocol);
     if (refusal) {
-      this.#post(link, { type: "refused", error: refusal });
+      this.#refuse(link, refusal);
       return;
     }
     const lifelines = `${this.app}:v${this.protocol}:lifeline:`;
     const fits = isTime(at) && isTime(stallAfterMs) && stallAfterMs >= LEAST_STALL_MS && stallAfterMs < 2 ** 31 && isText(lifeline);
     if (!fits || !lifeline.startsWith(lifelines) || !Array.isArray(wheels) || !wheels.every(isText)) {
       this.ignored += 1;
-      this.#post(link, { type: "refused", error: problem("malformed", "hello: a field is missing or of a wrong type") });
+      this.#refuse(link, problem("malformed", "hello: a field is missing or of a wrong type"));
       return;
     }
     const joined = new Session(link, hello);
@@ -511,7 +530,7 @@ export class Engine {
     } catch (error) {
       if (this.#sessions.get(session.id) !== session) return;
       this.#forget(session);
-      this.#post(session.link, { type: "refused", error: problem("wheel", textOf(error)) });
+      this.#refuse(session.link, problem("wheel", textOf(error)));
       return;
     }
     session.ready = true;

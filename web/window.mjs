@@ -19,12 +19,9 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) hiddenAt = performance.now();
   else shownAt = performance.now();
 });
-// The page client listens for these two since before it loaded this file: its sessions have said their `bye` by then.
+// Whether or not the page client has said `bye` by then for all its sessions. They say `hello` again on `pageshow`.
 window.addEventListener("pagehide", () => {
   for (const engine of engines.values()) engine.suspend();
-});
-window.addEventListener("pageshow", () => {
-  for (const engine of engines.values()) engine.resume();
 });
 
 /**

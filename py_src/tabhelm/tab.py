@@ -31,8 +31,8 @@ class TabFacts:
 
     def __post_init__(self) -> None:
         # What others would not read in a beacon would hide the tab, and all others of its engine.
-        if len(self.version) > MAX_NAME:
-            raise InvalidName(f"version {self.version[:60]!r}... is longer than {MAX_NAME} characters")
+        if not isinstance(self.version, str) or len(self.version) > MAX_NAME:
+            raise InvalidName(f"version {self.version!r:.60} is not a text of at most {MAX_NAME} characters")
         if len(self.capabilities) > MAX_ITEMS:
             raise InvalidName(f"{len(self.capabilities)} capabilities are more than {MAX_ITEMS}")
         for capability in self.capabilities:

@@ -62,8 +62,8 @@ class EngineHost:
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             self.services.events.ignored("malformed")
             return
-        if name == "" and self._in_page:
-            self._page_says(message["type"])
+        if name == "":
+            self._engine_says(message["type"])
         elif message["type"] == "hello":
             self._hello(name, message)
         elif message["type"] == "gone":
@@ -76,8 +76,8 @@ class EngineHost:
         else:
             self.services.events.ignored("no-session")
 
-    def _page_says(self, kind: str) -> None:
-        """The page in which this engine runs leaves or comes back. It has no session then."""
+    def _engine_says(self, kind: str) -> None:
+        """The last page has gone, or one is there again. No session is left then."""
         if kind == "suspend":
             self.services.suspend()
         elif kind == "resume":

@@ -61,8 +61,8 @@ def check_words(what: str, value: Iterable[str]) -> frozenset[str]:
     Raises:
         InvalidName: it is one text, or holds something else.
     """
-    words = tuple(value)
-    if isinstance(value, str) or not all(isinstance(word, str) for word in words):
+    words = tuple(value) if isinstance(value, Iterable) else (value,)
+    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(word, str) for word in words):
         raise InvalidName(f"{what} {value!r:.80} is not valid: a set of names is expected")
     return frozenset(words)
 
