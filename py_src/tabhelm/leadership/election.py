@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from tabhelm.authority.base import Hold
@@ -33,6 +34,7 @@ from tabhelm.names import Resource
 from tabhelm.observe import LeadershipChanged
 from tabhelm.ports import Timer
 from tabhelm.presence import LeaderInfo
+from tabhelm.presence.signs import Sign
 
 __all__ = ["Barred", "Candidate", "Election", "ElectionServices", "LeaderLoop"]
 
@@ -42,6 +44,14 @@ look, so it must be quick; whoever changes the answer calls ``Election.look``.""
 
 STAGGER = 0.25
 """Seconds without a leader, times rank, after which a tab that is not the best candidate asks too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The holder hangs, and had been silent for so many seconds. ``sign`` was the last sign of life of any leader."""
+
+    silent_for: float
+    sign: Sign | None
 
 
 class Election:
@@ -67,7 +77,7 @@ class Election:
         self._barred = barred
         # Force is only safe where the old holder's late writes are refused.
         self._takeover = policy.takeover if services.authority.guarantees.fenced else Takeover.never
-        self._claim: float | None = None
+        self._claim: _Claim | None = None
         self._news: Timer | None = None
         self._stop: str | None = None
         self._resign: str | None = None
@@ -97,11 +107,12 @@ class Election:
     def claim(self, silent_for: float) -> bool:
         """The holder of the lock is known to hang: take over at once. True if this election will.
 
-        Only one that waits does, and only under a policy that allows takeovers. ``silent_for`` is in seconds.
+        Only one that waits does, and only under a policy that allows takeovers. ``silent_for`` is in seconds. A sign of
+        life before the lock is taken, of this holder or of the next one, ends the claim.
         """
         if not isinstance(self.status, Waiting) or self._takeover.after is None:
             return False
-        self._claim = silent_for
+        self._claim = _Claim(silent_for, self._sign())
         self.changes.tell()
         return True
 
@@ -277,7 +288,7 @@ class Election:
 
     def _patience(self, place: int) -> float | None:
         """Seconds until this tab may ask: 0 now, ``None`` while another tab leads and a better one stands by."""
-        if place == 0 or self._claim is not None:
+        if place == 0 or self._claims():
             return 0.0
         if self._leaderless_since is None:
             return None
@@ -309,7 +320,7 @@ class Election:
 
     async def _take_over(self, silence: Silence) -> Term | None:
         identity = self.candidate.identity
-        silent_for = silence.lasted() if self._claim is None else max(self._claim, silence.lasted())
+        silent_for = max(silence.lasted(), self._claim.silent_for if self._claim is not None else 0.0)
         taking = self.services.authority.take_over(
             self.resource,
             owner=identity.connection_id,
@@ -349,7 +360,14 @@ class Election:
 
     def _overdue(self, silence: Silence) -> bool:
         """Whether the holder has been silent for too long."""
-        return self._claim is not None or silence.left(self._rank) == 0.0
+        return self._claims() or silence.left(self._rank) == 0.0
+
+    def _claims(self) -> bool:
+        """Whether the holder is the one that is known to hang, as far as anybody has heard."""
+        return self._claim is not None and self._claim.sign == self._sign()
+
+    def _sign(self) -> Sign | None:
+        return self.services.roster.sign(self.key, self.services.clock.monotonic())
 
     # -- news ---------------------------------------------------------------------------------------------------------
 

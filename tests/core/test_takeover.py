@@ -1,0 +1,37 @@
+"""Who takes over by force waits for whoever may be beginning, and lets go of a claim whose reason has passed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit import join, one_leader
+from tabhelm.leadership import Waiting
+from tabhelm.simulated import World
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_claim_on_a_hung_engine_that_then_dies_is_dropped(seed: int) -> None:
+    """The store answers late; meanwhile the lock is free, and who stood by for it leads."""
+    with World(seed) as world:
+
+        async def main() -> None:
+            hung, next_one, claimer = (join(world, name) for name in "abc")
+            hung.lead()
+            await one_leader(world, [hung])
+            waiting = next_one.lead()
+            await world.until(lambda: waiting.status == Waiting(True, 0))
+            election = claimer.lead()
+            await world.until(lambda: isinstance(election.status, Waiting))
+            await world.sleep(10.0)
+            hung.agent.stop()
+            world.faults.database_delay = (8.0, 8.0)
+            assert claimer.call(election.claim, 10.0)
+            await world.sleep(1.0)
+            world.faults.database_delay = (0.0, 0.002)
+            hung.agent.die()
+            await world.until(lambda: next_one.leading, within=3.0)
+            await world.sleep(20.0)
+            assert next_one.leading and not claimer.leading
+
+        world.run(main())
+        assert [line for line in world.trace if " robbed of " in line] == []
