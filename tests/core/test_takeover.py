@@ -35,3 +35,27 @@ def test_a_claim_on_a_hung_engine_that_then_dies_is_dropped(seed: int) -> None:
 
         world.run(main())
         assert [line for line in world.trace if " robbed of " in line] == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_takes_over_is_given_the_time_to_begin(seed: int) -> None:
+    """The lock goes to a page that stands still, and two others wait; the first that takes over has a slow store."""
+    with World(seed) as world:
+
+        async def main() -> None:
+            leader, stopped, *others = (join(world, name, in_page=True) for name in "abcd")
+            leader.lead()
+            await one_leader(world, [leader])
+            waiting = stopped.lead()
+            await world.until(lambda: waiting.status == Waiting(True, 0))
+            for member in others:
+                member.lead()
+            await world.sleep(10.0)
+            stopped.agent.stop()
+            leader.agent.die()
+            world.faults.commit_delay = (8.0, 9.0)
+            await world.sleep(150.0)
+            assert sum(member.leading for member in others) == 1
+
+        world.run(main())
+        assert [line.split()[1] for line in world.trace if " robbed of " in line] == ["b"]

@@ -15,8 +15,8 @@ BEGINNING = 25.0
 limit."""
 THROTTLED = 60.0
 """A hidden page's timers may fire once a minute: it has proved nothing in less than three of them."""
-STAGGER = 5.0
-"""Seconds, times place: who took over first needs some time to say so, and is not to be robbed meanwhile."""
+STAGGER = BEGINNING
+"""Seconds, times place: who takes over first says so only when it leads, and is not to be robbed while it begins."""
 
 
 class Silence:
