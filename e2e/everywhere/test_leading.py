@@ -64,6 +64,23 @@ async def test_the_leader_goes(driven: DrivenBrowser, site: Site, host: str, how
         assert [each.tab for each in await leaders([first, second])] == [new.tab]
 
 
+async def test_the_leader_goes_away_and_comes_back(driven: DrivenBrowser, site: Site, host: str) -> None:
+    first, second = await crew(driven, site, host, 2)
+    old = await leader([first])
+    await first.navigate("/blank2")
+    new = await leader([second], above=old.epoch, timeout=10)
+    restored = await first.back()
+    assert restored == ("bfcache" not in driven.lacks)
+    if not restored:  # a new document: what the application does when it is loaded
+        await join(first, host=host)
+        await stand(site, first)
+    await stands_by(first)
+    assert [each.tab for each in await leaders([first, second])] == [second]
+    await second.evaluate("() => stands.job.election.stop('enough')")
+    await leader([first], above=new.epoch)
+    assert await write(first, "back") == 200
+
+
 async def test_the_process_of_the_shared_engine_is_killed(driven: DrivenBrowser, site: Site) -> None:
     first, *others = await crew(driven, site, "shared", 3)
     old = await leader([first])

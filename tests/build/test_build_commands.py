@@ -13,7 +13,7 @@ import pytest
 
 from tabhelm_build import browsers
 from tabhelm_build.bootstrap import enter_environment, python_of, up_to_date
-from tabhelm_build.browsers import find_chromium, first_that_runs
+from tabhelm_build.browsers import find_chromium, find_engines, first_that_runs
 from tabhelm_build.bundle import ROOT
 from tabhelm_build.checks import selections
 from tabhelm_build.cli import main
@@ -136,3 +136,19 @@ def test_the_system_browser_is_found_told_and_remembered(
     assert find_chromium(install=False) == path
     assert f"Using {path} (Chromium 9)" in capsys.readouterr().err
     assert os.environ["TABHELM_CHROMIUM"] == str(path)
+
+
+def test_other_engines_may_be_missing_unless_every_one_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TABHELM_CHROMIUM", str(program(tmp_path / "chromium", "")))
+    monkeypatch.setenv("TABHELM_FIREFOX", str(program(tmp_path / "firefox", "")))
+    monkeypatch.setenv("TABHELM_WEBKIT", str(tmp_path / "nothing"))
+    monkeypatch.delenv("TABHELM_REQUIRE_ENGINES", raising=False)
+    assert find_engines(install=False) == ["WebKitGTK"]
+    said = capsys.readouterr().err
+    assert f"Using {tmp_path / 'firefox'}" in said
+    assert "The tests of WebKitGTK will be skipped: TABHELM_WEBKIT names" in said
+    monkeypatch.setenv("TABHELM_REQUIRE_ENGINES", "1")
+    with pytest.raises(SystemExit, match="nothing, which cannot be started .TABHELM_REQUIRE_ENGINES=1"):
+        find_engines(install=False)

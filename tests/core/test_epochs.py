@@ -129,6 +129,20 @@ def test_a_receivers_higher_mark_is_overbid_only_by_the_holder_whose_store_is_be
         world.run(main())
 
 
+def test_whoever_stood_by_before_the_wipe_goes_on_in_the_domain() -> None:
+    with World(1) as world:
+        (a, first), (b, second) = issuer(world, "a"), issuer(world, "b")
+
+        async def main() -> None:
+            grant = await a.start(first.issue(R, "a", "web-locks", takeovers_seen=0, holds=yes))
+            seen = await b.start(second.takeovers(R))  # what it reads before it asks for the lock
+            world.storage.wipe()
+            following = await b.start(second.issue(R, "b", "web-locks", takeovers_seen=seen, holds=yes))
+            assert (following.domain, following.epoch) == (grant.domain, 2)
+
+        world.run(main())
+
+
 def test_going_above_a_mark_leaves_a_domain_that_began_after_a_wipe_alone() -> None:
     with World(1) as world:
         (a, first), (b, second) = issuer(world, "a"), issuer(world, "b")

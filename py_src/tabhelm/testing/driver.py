@@ -22,8 +22,8 @@ Engine = Literal["chromium", "firefox", "webkit"]
 ENGINES: tuple[Engine, ...] = ("chromium", "firefox", "webkit")
 
 Ability = Literal["freeze", "bfcache", "navigator.onLine"]
-"""What not every engine can do, or not when it is driven. ``freeze``: the page lifecycle's. ``bfcache``: a page comes
-back alive. ``navigator.onLine``: it follows ``offline()``."""
+"""What not every engine can do, or not when it is driven. ``freeze``: the page lifecycle's. ``bfcache``: a page that
+held a lock comes back alive. ``navigator.onLine``: it follows ``offline()``."""
 
 
 class DrivenTab(Protocol):

@@ -96,7 +96,7 @@ class FirefoxBrowser:
     engine: Engine = "firefox"
     lacks: Mapping[Ability, str] = {
         "freeze": "Firefox has no freeze event and freezes no pages",
-        "bfcache": "driven over WebDriver BiDi, Firefox loads a page anew when it goes back",
+        "bfcache": "Firefox caches no page that holds a Web Lock when it is left, though it lets go on pagehide",
     }
 
     def __init__(self, joined: Browser, console: FirefoxConsole, main_pid: int) -> None:

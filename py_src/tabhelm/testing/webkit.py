@@ -92,7 +92,6 @@ class WebKitBrowser:
     engine: Engine = "webkit"
     lacks: Mapping[Ability, str] = {
         "freeze": "WebKit has no freeze event and freezes no pages",
-        "bfcache": "an automated WebKitGTK loads a page anew when it goes back",
         "navigator.onLine": "WebKitGTK asks the system whether there is a network, and a driver cannot change that",
     }
 
@@ -363,15 +362,18 @@ class WebKitTab(ProcessTab):
                     await tab.pid()
 
     async def _go_back(self) -> None:
-        await self.evaluate("() => { history.back(); }")
+        await self._leave("() => { history.back(); }", None)
+
+    async def _leave(self, js: str, arg: Any) -> None:
+        try:
+            await self.evaluate(js, arg)
+        except ScriptError as error:  # it may be gone before it has answered
+            if not self._on_its_way(error):
+                raise
 
     async def _load(self, js: str, arg: Any, timeout: float) -> None:
         here = await self.evaluate("() => performance.timeOrigin")
-        try:
-            await self.evaluate(js, arg)
-        except ScriptError as error:
-            if not self._on_its_way(error):
-                raise
+        await self._leave(js, arg)
         loaded = "(left) => performance.timeOrigin !== left && document.readyState === 'complete' && location.href"
         self._url = await self.until(loaded, timeout, "the page to be loaded", arg=here)
         self._pid = None
