@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kit import join, one_leader
-from tabhelm.leadership import Waiting
+from tabhelm.election import Takeover
+from tabhelm.leadership import LeaderContext, Waiting
 from tabhelm.simulated import World
 
 
@@ -59,3 +62,32 @@ def test_who_takes_over_is_given_the_time_to_begin(seed: int) -> None:
 
         world.run(main())
         assert [line.split()[1] for line in world.trace if " robbed of " in line] == ["b"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_steps_down_is_given_its_grace(seed: int) -> None:
+    """Its end is told at once; the lock stays held until its loop has ended, for as long as the policy allows."""
+    with World(seed) as world:
+
+        async def main() -> None:
+            old, other = join(world, "old"), join(world, "new")  # by its name the new one is first in line
+
+            async def loop(context: LeaderContext) -> None:
+                try:
+                    while True:
+                        await context.sleep(1.0)
+                except asyncio.CancelledError:
+                    await old.ports.clock.sleep(38.0)
+
+            election = old.lead(loop=loop, grace=40.0, takeover=Takeover.fenced(10.0))
+            await one_leader(world, [old])
+            waiting = other.lead(grace=40.0, takeover=Takeover.fenced(10.0))
+            await world.until(lambda: waiting.status == Waiting(True, 0))
+            await world.sleep(20.0)
+            start = world.loop.time()
+            old.call(election.step_down)
+            await world.until(lambda: other.leading)
+            assert world.loop.time() - start > 37.9
+
+        world.run(main())
+        assert [line for line in world.trace if " robbed of " in line] == []

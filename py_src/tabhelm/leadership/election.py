@@ -298,7 +298,7 @@ class Election:
 
     async def _stand_by(self) -> Term | None:
         """Ask, and take over by force what is held in silence. ``None``: standing by was given up."""
-        silence = Silence(self.services.roster, self.key, self._takeover, self.services.clock)
+        silence = Silence(self.services.roster, self.key, self._takeover, self.policy.grace, self.services.clock)
         try:
             hold = await self._ask(silence)
             if hold is not None:

@@ -20,12 +20,16 @@ STAGGER = BEGINNING
 
 
 class Silence:
-    """Begins when a standby begins to ask. Measured in the observer's own waking time."""
+    """Begins when a standby begins to ask. Measured in the observer's own waking time.
 
-    def __init__(self, roster: Roster, resource: str, takeover: Takeover, clock: Clock) -> None:
+    ``grace``: seconds for which a leader that said that it stops may still hold the lock.
+    """
+
+    def __init__(self, roster: Roster, resource: str, takeover: Takeover, grace: float, clock: Clock) -> None:
         self._roster = roster
         self._resource = resource
         self._takeover = takeover
+        self._grace = grace
         self._clock = clock
         self._begun = roster.signs.awake(clock.monotonic())
 
@@ -42,7 +46,7 @@ class Silence:
         limit = self._takeover.after
         sign = self._roster.sign(self._resource, self._clock.monotonic())
         if sign is None or not sign.leads:
-            limit = max(limit, BEGINNING)  # no leader is silent, but perhaps one begins
+            limit = max(limit, BEGINNING + self._grace)  # no leader is silent, but perhaps one ends, and one begins
         else:
             limit = max(limit, 2 * sign.beat)  # late by its own word, and not by ours
         if self._roster.throttled:
