@@ -82,7 +82,7 @@ async def joined(browser: ChaosBrowser, site: OddSite, fault: str, host: str) ->
     return tab
 
 
-@pytest.mark.parametrize("host", ["shared", "window"])
+@pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("fault", "code", "said", "way"),
     [
@@ -116,12 +116,12 @@ async def test_each_fault_of_the_database_is_told_and_nothing_hangs(
     )
 
 
-@pytest.mark.parametrize("host", ["shared", "window"])
+@pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
 async def test_a_lost_connection_is_replaced(browser: ChaosBrowser, site: OddSite, host: str) -> None:
     await works(await joined(browser, site, "once", host))
 
 
-@pytest.mark.parametrize("host", ["shared", "window"])
+@pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
 async def test_a_page_without_web_storage_joins_all_the_same(browser: ChaosBrowser, site: OddSite, host: str) -> None:
     tab = await browser.new_tab(f"{site.url}/blank")
     await tab.evaluate("""() => {

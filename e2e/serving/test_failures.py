@@ -14,7 +14,7 @@ from .site import OddSite
 LIMIT_MS = 10_000
 WASM = "pyodide/pyodide.asm.wasm"
 SNAPSHOT = "snapshot.bin.gz"
-HOSTS = ("auto", "shared", "window")
+HOSTS = ("auto", pytest.param("shared", marks=pytest.mark.thorough), "window")
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -54,7 +54,7 @@ async def test_a_join_that_cannot_succeed_ends_with_an_error_that_names_the_file
         await wait_for(joins, 10, "the page to join once the file is there")
 
 
-@pytest.mark.parametrize("host", ["shared", "window"])
+@pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("how", ["missing", "page", "short", "changed", "silent", "stuck"])
 async def test_a_snapshot_that_cannot_be_used_costs_time_alone(
     browser: ChaosBrowser, odd: OddSite, host: str, how: str

@@ -17,14 +17,16 @@ _NO_TESTS_RAN = 5
 """What pytest exits with when a selection matches nothing."""
 _UNIT = ["tests", "--numprocesses=2", "--dist=worksteal"]
 # Real tabs mostly wait; a file stays in one process, because its tests share a browser or a booted interpreter.
-_E2E = ["e2e", "--numprocesses=3", "--dist=loadfile", "-m", "not alone"]
+_E2E = ["e2e", "--numprocesses=3", "--dist=loadfile", "-m", "not alone and not thorough"]
+_THOROUGH = [*_E2E[:-1], "not alone"]
 _ALONE = ["e2e", "-m", "alone"]
 
 
 def test(which: str, pytest_arguments: Sequence[str]) -> int:
     """Run the tests; the exit code is that of the first part that failed.
 
-    ``which``: ``unit``, ``e2e`` or ``all``. Paths among ``pytest_arguments`` take the place of the whole folder.
+    ``which``: ``unit``, ``e2e``, ``all``, or ``thorough``: all, in every setting. Paths among
+    ``pytest_arguments`` take the place of the whole folder.
     """
     if which != "e2e" and (code := _static_checks()):
         return code
@@ -49,7 +51,12 @@ def selections(which: str, arguments: Sequence[str]) -> list[list[str]]:
     """
     if any(text.startswith(("tests/", "e2e/")) for text in arguments):
         return [list(arguments)]
-    runs = {"unit": [_UNIT], "e2e": [_E2E, _ALONE], "all": [_UNIT, _E2E, _ALONE]}[which]
+    runs = {
+        "unit": [_UNIT],
+        "e2e": [_E2E, _ALONE],
+        "all": [_UNIT, _E2E, _ALONE],
+        "thorough": [_UNIT, _THOROUGH, _ALONE],
+    }[which]
     return [[*run, *arguments] for run in runs]
 
 

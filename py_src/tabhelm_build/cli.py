@@ -22,13 +22,13 @@ def main(arguments: list[str]) -> int:
     bundle = commands.add_parser("bundle", help="make dist/")
     bundle.add_argument("--out", type=Path, default=DIST, help="another folder than dist/")
     bundle.add_argument("--build-tag", default="", help="make a different build of the same sources")
-    commands.add_parser("test", help="style, types and tests: test [unit|e2e|all] [what pytest understands]")
+    commands.add_parser("test", help="style, types and tests: test [unit|e2e|all|thorough] [what pytest understands]")
     commands.add_parser("bench", help="benchmarks beside raw browser APIs")
     if arguments[:1] == ["test"]:
         # Past argparse, which cannot tell pytest's arguments (-k name) from ours.
         from tabhelm_build.checks import test as run_tests
 
-        given = len(arguments) > 1 and arguments[1] in ("unit", "e2e", "all")
+        given = len(arguments) > 1 and arguments[1] in ("unit", "e2e", "all", "thorough")
         return run_tests(arguments[1] if given else "all", arguments[2 if given else 1 :])
     options = parser.parse_args(arguments)
     match options.command:
