@@ -86,6 +86,8 @@ def test_a_standby_that_gives_nobody_the_time_to_begin_is_found(monkeypatch: pyt
 
 
 def test_a_change_of_leaders_that_is_no_sign_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "STAGGER", 0.0)  # which would hide it from all but the first in line
+    assert not judged(slow_to_begin, robbed)
     monkeypatch.setattr(Signs, "went", lambda self, resources, now, sender: None)
     assert judged(slow_to_begin, robbed)
 
