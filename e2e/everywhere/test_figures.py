@@ -36,11 +36,13 @@ async def test_figures(
         await engine_pool.end(engine)
         return await engine_pool.get(engine)
 
+    # In WebKit an engine that outlived its maker's page may end with the next page that is closed.
+    alone, stays = (new, fresh) if engine == "webkit" else (same, same)
     table = Table(f"Figures of {driven.version}")
     await boots(driven, site, table, ROUNDS)
     for what, dies, browser, stamped in (
-        ("close", lambda tab: tab.close(), same, engine != "firefox"),
-        ("navigation", _away, same, True),
+        ("close", lambda tab: tab.close(), alone, engine != "firefox"),
+        ("navigation", _away, stays, True),
         ("crash", lambda tab: tab.kill_process(), fresh, False),
     ):
         beside = await raw(browser, site, dies, ROUNDS, stamped=stamped)

@@ -93,6 +93,18 @@ async def test_the_process_of_the_shared_engine_is_killed(driven: DrivenBrowser,
         await tab.until("() => tab.hostState.state === 'connected'", what="the other tabs in the new engine")
 
 
+async def test_the_page_that_made_the_engine_is_closed_and_then_another(driven: DrivenBrowser, site: Site) -> None:
+    # The engine outlives its maker's page; in WebKit it may end with the next page, and another one takes its place.
+    first, second, third = await crew(driven, site, "shared", 3)
+    old = await leader([first])
+    await first.close()
+    next_one = await leader([second, third], above=old.epoch, timeout=10)
+    await next_one.tab.close()
+    (rest,) = [tab for tab in (second, third) if tab is not next_one.tab]
+    last = await leader([rest], above=next_one.epoch)
+    assert await write(last.tab, "one") == 200
+
+
 @pytest.mark.parametrize("fault", ["hang", "stop"])
 async def test_the_leader_stalls_and_wakes_up_too_late(
     driven: DrivenBrowser, site: Site, host: str, fault: str

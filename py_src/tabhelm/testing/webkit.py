@@ -26,6 +26,7 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.webkitgtk.options import Options
 from selenium.webdriver.webkitgtk.service import Service
 from selenium.webdriver.webkitgtk.webdriver import WebDriver
+from urllib3.exceptions import HTTPError
 
 from .driven import ProcessTab, descendants, main_thread_seconds, thread_names
 from .driver import Ability, Engine
@@ -241,7 +242,7 @@ class WebKitBrowser:
                 written.append(file)
             except ChaosError as error:
                 lines.append(f"  (no screenshot: {type(error).__name__} {error})")
-        lines += ["", "The browser's own words, workers' consoles among them:", self._log.read_text(errors="replace")]
+        lines += ["", "The browser's own words, workers' consoles among them:", _words(self._log)]
         text = folder / "console.txt"
         text.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
         return [text, *written]
@@ -261,7 +262,7 @@ class WebKitBrowser:
             except asyncio.CancelledError:
                 await asyncio.wait([doing])
                 raise
-            except (WebDriverException, OSError) as error:
+            except (WebDriverException, HTTPError, OSError) as error:
                 raise ChaosError(f"WebKitGTK's driver failed: {error}; {self.obituary()}") from error
 
 
@@ -442,9 +443,13 @@ def _inspector_port(service_pid: int) -> int:
     raise BrowserGone("WebKitWebDriver started no MiniBrowser with an inspector")
 
 
-def _last_words(log: Path) -> str:
+def _words(log: Path) -> str:
     try:
-        text = log.read_text(errors="replace").strip()
-    except OSError:
-        text = ""
+        return log.read_text(errors="replace").strip()
+    except OSError:  # it went with the profile
+        return ""
+
+
+def _last_words(log: Path) -> str:
+    text = _words(log)
     return f"its last words: {text[-600:]}" if text else "it said nothing"
