@@ -43,6 +43,7 @@ async def memory(launch: LaunchBrowser, site: Site, table: Table) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.thorough  # the figures of every engine are in e2e/everywhere
 @pytest.mark.timeout(400)
 async def test_figures(launch_browser: LaunchBrowser, site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(f"Figures of Chromium alone, in {ROUNDS} rounds")

@@ -19,7 +19,7 @@ _UNIT = ["tests", "--numprocesses=2", "--dist=worksteal"]
 # Real tabs mostly wait; a file stays in one process, because its tests share a browser or a booted interpreter.
 _E2E = ["e2e", "--numprocesses=3", "--dist=loadfile", "-m", "not alone and not thorough"]
 _THOROUGH = [*_E2E[:-1], "not alone"]
-_ALONE = ["e2e", "-m", "alone"]
+_ALONE = ["e2e", "-m", "alone and not thorough"]
 
 
 def test(which: str, pytest_arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def selections(which: str, arguments: Sequence[str]) -> list[list[str]]:
         "unit": [_UNIT],
         "e2e": [_E2E, _ALONE],
         "all": [_UNIT, _E2E, _ALONE],
-        "thorough": [_UNIT, _THOROUGH, _ALONE],
+        "thorough": [_UNIT, _THOROUGH, [*_ALONE[:-1], "alone"]],
     }[which]
     return [[*run, *arguments] for run in runs]
 
