@@ -1,4 +1,4 @@
-"""Real-tab chaos for pytest: drive a real Chromium and let its tabs hide, freeze, hang, crash and come back.
+"""Real-tab chaos for pytest: drive real browsers and let their tabs hide, freeze, hang, crash and come back.
 
 ::
 
@@ -11,7 +11,9 @@
         await a.thaw()
 
 :mod:`tabhelm.testing.pytest_plugin` has the fixtures; ``pip install tabhelm[test]`` has what they need (Playwright,
-pytest-asyncio). The tabs need a Chromium on the machine, which Playwright neither downloads nor starts here.
+Selenium, pytest-asyncio). The tabs need a Chromium on the machine, which Playwright neither downloads nor starts here.
+Cases for every engine are written against :mod:`tabhelm.testing.driver`, which Firefox and WebKitGTK have as well;
+:mod:`tabhelm.testing.pytest_engines` has the fixtures.
 The names below are loaded when first used, so that :mod:`tabhelm.testing.history` works without Playwright.
 """
 
@@ -22,21 +24,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .browser import ChaosBrowser
-    from .errors import BrowserGone, ChaosError, TabGone, TabUnresponsive, WaitTimeout
+    from .driver import DrivenBrowser, DrivenTab
+    from .errors import BrowserGone, ChaosError, ScriptError, TabGone, TabUnresponsive, WaitTimeout
+    from .firefox import FirefoxBrowser
     from .process import find_chromium
     from .shared_worker import SharedWorkerHandle
     from .tab import ChaosTab
     from .waiting import wait_for
+    from .webkit import WebKitBrowser
 
 __all__ = [
     "BrowserGone",
     "ChaosBrowser",
     "ChaosError",
     "ChaosTab",
+    "DrivenBrowser",
+    "DrivenTab",
+    "FirefoxBrowser",
+    "ScriptError",
     "SharedWorkerHandle",
     "TabGone",
     "TabUnresponsive",
     "WaitTimeout",
+    "WebKitBrowser",
     "find_chromium",
     "wait_for",
 ]
@@ -44,10 +54,16 @@ __all__ = [
 _HOMES = {
     "ChaosBrowser": "browser",
     "ChaosTab": "tab",
+    "DrivenBrowser": "driver",
+    "DrivenTab": "driver",
+    "FirefoxBrowser": "firefox",
+    "WebKitBrowser": "webkit",
     "SharedWorkerHandle": "shared_worker",
     "find_chromium": "process",
     "wait_for": "waiting",
-    **dict.fromkeys(("BrowserGone", "ChaosError", "TabGone", "TabUnresponsive", "WaitTimeout"), "errors"),
+    **dict.fromkeys(
+        ("BrowserGone", "ChaosError", "ScriptError", "TabGone", "TabUnresponsive", "WaitTimeout"), "errors"
+    ),
 }
 
 
@@ -58,9 +74,10 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"{__name__}.{home}")
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] == "playwright":
+        if error.name and error.name.partition(".")[0] in ("playwright", "selenium"):
             raise ModuleNotFoundError(
-                f"tabhelm.testing.{name} needs Playwright: pip install tabhelm[test]", name=error.name
+                f"tabhelm.testing.{name} needs {error.name.partition('.')[0]}: pip install tabhelm[test]",
+                name=error.name,
             ) from error
         raise
     return getattr(module, name)
