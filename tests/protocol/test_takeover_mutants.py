@@ -89,6 +89,7 @@ def test_a_change_of_leaders_that_is_no_sign_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(silence, "STAGGER", 0.0)  # which would hide it from all but the first in line
     assert not judged(slow_to_begin, robbed)
     monkeypatch.setattr(Signs, "went", lambda self, resources, now, sender: None)
+    monkeypatch.setattr(Signs, "granted", lambda self, resource, now, sender: None)
     assert judged(slow_to_begin, robbed)
 
 
