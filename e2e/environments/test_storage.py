@@ -50,7 +50,7 @@ const faults = {
     const { get } = IDBObjectStore.prototype;
     for (const name of methods) IDBObjectStore.prototype[name] = function () {
       const on = () => { get.call(this, 0).onsuccess = on; };
-      try { on(); } catch {}
+      try { on(); } catch {} // the last round: its transaction is over
       return new EventTarget();
     };
   },

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from e2e.kit import Site, join, leader
 
 from tabhelm.testing import ChaosBrowser
 
 
+@pytest.mark.alone  # the engine has ten milliseconds to read the goodbye: not to be had beside other browsers
 async def test_a_page_whose_engine_others_know_comes_back_out_of_the_cache(
     browser: ChaosBrowser, two_builds: Site
 ) -> None:
@@ -43,6 +45,13 @@ async def test_an_engine_without_pages_holds_nothing_and_serves_the_next_page(
         "async () => { const now = await navigator.locks.query(); return !(now.held.length + now.pending.length); }",
         what="every lock to be free",
     )
+    # Nor does its database connection stand in anybody's way.
+    deleted = """() => new Promise((resolve) => {
+      const request = indexedDB.deleteDatabase("tabhelm:e2e");
+      request.onsuccess = () => resolve("deleted");
+      request.onblocked = () => resolve("blocked");
+    })"""
+    assert await tab.evaluate(deleted) == "deleted"
     facts = await join(tab)
     assert facts["engine"]["id"] == before, "the same engine goes on"
     await site.stand(tab)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from e2e.kit import RECEIVER, STALL_MS, Site, join, leader, leaders, now, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab, SharedWorkerHandle
@@ -116,6 +117,7 @@ async def _leader_in_one_engine_waiter_in_another(browser: ChaosBrowser, site: S
     return first, second, old.epoch
 
 
+@pytest.mark.alone  # the engine has ten milliseconds to read the goodbye: not to be had beside other browsers
 async def test_the_leader_navigates_away_while_another_engine_waits(browser: ChaosBrowser, two_builds: Site) -> None:
     site = two_builds
     first, second, epoch = await _leader_in_one_engine_waiter_in_another(browser, site)

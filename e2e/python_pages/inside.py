@@ -166,14 +166,18 @@ def define(target: Any, name: str, value: Any) -> None:
     js.Object.defineProperty(target, name, described)
 
 
-async def proxies() -> int:
-    """How many Python objects JavaScript holds, once what is under way has arrived."""
+async def proxies(wanted: int | None = None) -> int:
+    """How many Python objects JavaScript holds; waits up to five seconds for the wanted number, if one is given."""
     import gc
 
     pyodide: Any = import_module("pyodide_js")
-    await asyncio.sleep(0.3)
-    gc.collect()
-    return int(pyodide._module.pyproxy_alloc_map.size)
+    for _ in range(100):
+        gc.collect()
+        held = int(pyodide._module.pyproxy_alloc_map.size)
+        if wanted is None or held == wanted:
+            break
+        await asyncio.sleep(0.05)
+    return held
 
 
 async def trace_proxies() -> None:
@@ -199,7 +203,7 @@ async def a_whole_life(rounds: int) -> list[int]:
             while (await queue.stats()).done <= number:
                 await asyncio.sleep(0.02)
             stop()
-        counts.append(await proxies())
+        counts.append(await proxies(0))
     return counts
 
 

@@ -203,8 +203,8 @@ class Tab:
     def rejoin(self, identity: Identity) -> None:
         """Go on under a new identity: the page was restored from the back/forward cache, in a tab that was not left.
 
-        The same elections and queues go on. The locks of the old connection must have been dropped when the page went,
-        and the new connection be admitted before this.
+        The same elections and queues go on. The locks of the old connection must have been dropped when the page went;
+        nothing is asked for before the new connection is admitted and the page's state is told.
 
         Raises:
             NotJoined: the tab has left.

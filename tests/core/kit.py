@@ -12,8 +12,9 @@ from tabhelm.names import engine_lock
 from tabhelm.observe import EpochIssued
 from tabhelm.ports import PageState, Ports
 from tabhelm.presence import Identity
+from tabhelm.services import Services
 from tabhelm.simulated import SimulatedAgent, World
-from tabhelm.tab import Services, Tab, TabFacts
+from tabhelm.tab import Tab, TabFacts
 
 APP = "app"
 

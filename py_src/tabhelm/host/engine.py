@@ -13,7 +13,7 @@ from tabhelm.json_text import loads
 from tabhelm.leadership import Election
 from tabhelm.observe import EngineReady
 from tabhelm.ports import Ports
-from tabhelm.tab import Services
+from tabhelm.services import Services
 
 Deliver = Callable[[str, str], None]
 
@@ -34,8 +34,8 @@ class EngineHost:
         info: dict[str, Any] = json.loads(bridge.info)
         self._bridge = bridge
         self._info = info
-        self._in_page = info.get("host") == "window"
-        self.services = Services(ports, info["app"], info["protocol"], info["engine"], in_page=self._in_page)
+        in_page = info.get("host") == "window"
+        self.services = Services(ports, info["app"], info["protocol"], info["engine"], in_page=in_page)
         self.sessions: dict[str, Session] = {}
         self._silent = SilentEngines(self.services, self._elections)
         self.services.events.emit(

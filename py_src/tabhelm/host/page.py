@@ -219,7 +219,6 @@ class PageHost:
         if self._leaving is not None:
             return
         tab.services.resume()
-        self._locks.admit(identity.connection_id)
         tab.rejoin(identity)
         self._stillness.start()
         self._set_off()

@@ -22,7 +22,8 @@ from tabhelm.queue import NewOperation, Queue
 from tabhelm.queue.flusher import BATCH
 from tabhelm.queue.records import DEFAULT_PARTITION
 from tabhelm.queue.sender import SEND_TIMEOUT
-from tabhelm.tab import Services, Tab, TabFacts
+from tabhelm.services import Services
+from tabhelm.tab import Tab, TabFacts
 
 COALESCE = 0.05
 """Seconds in which changes of roster or queue become one message to the page."""

@@ -6,7 +6,8 @@ from typing import Any
 
 from tabhelm.presence import LeaderInfo, TabInfo
 from tabhelm.queue import QueueStats, SharedQueue
-from tabhelm.tab import Services, Tab
+from tabhelm.services import Services
+from tabhelm.tab import Tab
 
 
 def presence_view(tab: Tab, services: Services) -> dict[str, Any]:

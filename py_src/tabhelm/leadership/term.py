@@ -107,7 +107,6 @@ class Term:
             services.roster.clear_leading(office.key, me.connection_id, services.clock.monotonic())
         if self._hold.held and reason not in _GRACELESS:
             await self._await_body(body)
-        self._hold.release()
         self.led_for = services.clock.monotonic() - began
         return reason
 

@@ -19,6 +19,8 @@ from tabhelm.simulated.world import SimulatedAgent, World
 
 Deliver = Callable[[str, str], None]
 MOST_PINGS_AHEAD = 8
+SETTLE = 0.003
+"""Seconds that a worker's Python has to begin what its last page asked for before its goodbye."""
 
 
 class Bridge(Protocol):
@@ -91,6 +93,8 @@ class SimulatedEngine:
         self._sessions: dict[str, _Session] = {}
         self._waiting: list[tuple[MessagePort, Any]] = []
         self._locked = False
+        self._away = False  # what Python believes of ``suspended``
+        self._settling: Timer | None = None
         self._deliver: Deliver | None = None
         self._boot = boot
 
@@ -108,7 +112,7 @@ class SimulatedEngine:
             return
         self._deliver = deliver
         if self.suspended:
-            deliver("", SUSPEND)
+            self._sleep()
         for session in list(self._sessions.values()):
             self._flush(session)
 
@@ -148,7 +152,7 @@ class SimulatedEngine:
     # ---- our own life -----------------------------------------------------------------------------------------------
 
     def suspend(self) -> None:
-        """The page that it runs in goes away, perhaps to come back: everything is let go before this returns."""
+        """The page that it runs in, or its last page, goes away: everything is let go before this returns."""
         if self.suspended or self.failure is not None:
             return
         self.suspended = True
@@ -156,25 +160,36 @@ class SimulatedEngine:
         for session in list(self._sessions.values()):
             self._end(session, "pagehide")
         self.ports.locks.drop("")
+        if self.in_page:
+            self._sleep()
+        else:
+            self._settling = self.ports.clock.call_later(SETTLE, self._sleep)
+
+    def _sleep(self) -> None:
+        self.ports.locks.drop("")  # Python may have asked again meanwhile
+        self._away = self._deliver is not None
         self._hand("", SUSPEND)
 
     def resume(self) -> None:
-        """It is back."""
+        """A page says hello, for the first time since."""
         if self.suspended and self.failure is None:
             self.suspended = False
-            self.agent.start(self._own_lock())
+            if self._settling is not None:
+                self._settling.cancel()
+            self.agent.start(self._own_lock(steal=True))
 
-    async def _own_lock(self) -> None:
+    async def _own_lock(self, *, steal: bool = False) -> None:
         try:
-            lock = await self.ports.locks.acquire(self.lock_name)
+            lock = await self.ports.locks.acquire(self.lock_name, steal=steal)
         except LockWithdrawn:
             return
         assert lock is not None
         if self.suspended:
             lock.release()
             return
-        if self.in_page:
+        if self._away:
             self._hand("", RESUME)
+        self._away = False
         lock.on_end(lambda end: self.fail("deposed", "another engine took over") if end == "stolen" else None)
         self._locked = True
         waiting, self._waiting = self._waiting, []
@@ -210,6 +225,8 @@ class SimulatedEngine:
             port.post({"type": "failed", "error": self.failure})
         elif not self._locked:
             self._waiting.append((port, data))
+            if data["type"] == "hello":
+                self.resume()
         elif data["type"] == "hello":
             self._hello(port, data)
         else:
@@ -225,6 +242,8 @@ class SimulatedEngine:
             return
         if (hello["app"], hello["protocol"]) != (self.app, self.protocol):
             port.post({"type": "refused", "error": {"code": "wrong-engine", "message": "another app or protocol"}})
+            if not self._sessions:
+                self.suspend()
             return
         stall_after = hello["stallAfterMs"] / 1000
         session = _Session(hello["session"], port, stall_after, hello["at"], self.ports.clock.monotonic())
@@ -340,6 +359,8 @@ class SimulatedEngine:
         session.port.close()
         if session.known:
             self._hand(session.id, json.dumps({"type": "gone", "reason": reason}))
+        if not self._sessions:
+            self.suspend()
 
     def _hand(self, session: str, text: str) -> None:
         if self._deliver is not None:
