@@ -36,7 +36,15 @@ const JOIN_OPTIONS = [
 const LEAST = { graceMs: 0, maxHoldMs: 1, enginePatienceMs: 1, backoffMs: 1, maxBackoffMs: 1, takeoverAfterMs: 10_000 };
 const POLICY = ["scope", "requires", "prefers", "visible", "online", "stallAfterMs", "fence", ...Object.keys(LEAST)];
 const QUEUE_OPTIONS = ["endpoint", "scope", "flush", "batch", "sendTimeoutMs"];
-const DIAGNOSE_PATIENCE_MS = 2_000;
+
+/** What few pages use: fetched from beside this module when it is first asked for. @returns {Promise<ReturnType<typeof import("./extras.mjs").of>>} */
+const extras = async () => {
+  try {
+    return (await import("./extras.mjs")).of({ TabhelmError, LeadershipLost, buildId });
+  } catch (error) {
+    throw new TabhelmError("no-extras", `extras.mjs, beside tabhelm.mjs, cannot be used: ${message(error)}`);
+  }
+};
 
 /** @param {import("./tabhelm.js").JoinOptions} options @returns {Promise<import("./tabhelm.js").Tab>} */
 export async function join(options) {
@@ -51,6 +59,7 @@ export async function join(options) {
   signal?.addEventListener("abort", abandon, { once: true });
   try {
     await tab.ready;
+    if (settings.testHooks) await tab.exposeHooks();
   } catch (error) {
     signal?.removeEventListener("abort", abandon);
     void tab.leave("join-failed");
@@ -129,6 +138,8 @@ class Tab extends Emitter {
   #presence = { self: null, tabs: [], leaders: {} };
   /** @type {import("./tabhelm.js").HostState} */
   #hostState = { state: "connecting", reason: "join" };
+  /** Messages and falls of the connection that an extra listens for. @type {import("./extras.mjs").Listening} */
+  #listening = { messages: new Map(), downs: new Set() };
   /** @type {Map<string, unknown>} grants for loops of this tab that run in the engine: Python ones, a queue's flusher */
   #offers = new Map();
   #made = 0;
@@ -150,6 +161,7 @@ class Tab extends Emitter {
       down: (reason) => {
         this.#offers.clear();
         for (const election of this.#elections.values()) election.down(reason, this.#session.up);
+        for (const fall of this.#listening.downs) fall(reason);
       },
       doubt: () => {
         for (const election of this.#elections.values()) election.doubt();
@@ -163,7 +175,6 @@ class Tab extends Emitter {
         if (!this.#receive(data)) this.#session.malformed++;
       },
     });
-    if (settings.testHooks) this.#exposeHooks();
   }
 
   get ready() {
@@ -263,22 +274,11 @@ class Tab extends Emitter {
   }
 
   async diagnose() {
-    const session = this.#session;
-    const page = {
-      version,
-      buildId,
-      tab: this.id,
-      connection: this.connectionId,
-      generation: this.generation,
-      host: this.host,
-      hostState: this.#hostState,
-      ...session.state(),
-      doubts: session.doubts(session.settings.stallAfterMs),
-      malformed: session.malformed,
-      elections: [...this.#elections.values()].map(({ key, status }) => ({ resource: key, status })),
-      queues: [...this.#queues.values()].map(({ name, scope }) => ({ name, scope })),
-    };
-    return { page, engine: await this.#ask("diagnose", {}) };
+    try {
+      return await (await extras()).diagnose(this.#inside);
+    } catch (error) {
+      return { page: { hostState: this.#hostState }, engine: { error: message(error) } };
+    }
   }
 
   /** Leaders are known by resource, or by token resource, which the app's name precedes. @param {string} resource @param {Election} election */
@@ -291,14 +291,6 @@ class Tab extends Emitter {
     if (!this.#session.able()) return;
     for (const [election, grant] of this.#offers) this.#session.post({ type: "ack", election, grant });
     this.#offers.clear();
-  }
-
-  /** @param {string} method @param {object} params */
-  #ask(method, params) {
-    const silence = new Promise((resolve) => {
-      setTimeout(() => resolve({ error: `no answer within ${DIAGNOSE_PATIENCE_MS} ms` }), DIAGNOSE_PATIENCE_MS);
-    });
-    return Promise.race([this.#session.call(method, params, { once: true }).catch((error) => ({ error: message(error) })), silence]);
   }
 
   #joined() {
@@ -359,27 +351,30 @@ class Tab extends Emitter {
         this.#emit("event", data.event);
         return true;
       default:
+        this.#listening.messages.get(data.type)?.(data);
         return true; // a newer engine may say more
     }
   }
 
-  // ---- test builds --------------------------------------------------------------------------------------------------
+  // ---- extras -------------------------------------------------------------------------------------------------------
+
+  /** @returns {import("./extras.mjs").Inside} */
+  get #inside() {
+    return {
+      tab: /** @type {any} */ (this),
+      session: this.#session,
+      elections: this.#elections,
+      queues: this.#queues,
+      ...this.#listening,
+      emit: (type, detail) => this.#emit(type, detail),
+    };
+  }
 
   /** @type {import("./tabhelm.js").Orchestration | undefined} */
   #hooks;
 
-  #exposeHooks() {
-    const session = this.#session;
-    this.#hooks = window.__orchestration = {
-      presenceSnapshot: () => this.#presence,
-      leadershipState: (resource) => {
-        const election = [...this.#elections.values()].find(({ key }) => key === resource);
-        return { status: election?.status ?? null, leader: election?.leader() ?? this.#presence.leaders[resource] ?? null };
-      },
-      forceElection: (resource) => session.call("forceElection", { resource }),
-      simulateFreeze: () => session.freeze(),
-      simulateRestore: () => session.resume(),
-      metrics: async () => ({ page: { malformed: session.malformed }, engine: await this.#ask("metrics", {}) }),
-    };
+  /** For test builds. */
+  async exposeHooks() {
+    this.#hooks = window.__orchestration = (await extras()).hooks(this.#inside);
   }
 }

@@ -25,8 +25,9 @@ CACHE = ROOT / ".build"
 DIST = ROOT / "dist"
 RUNTIME = WEB / "node_modules" / "pyodide"
 RUNTIME_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
-BUNDLED = ("tabhelm.mjs", "engine.mjs")
-"""Made into one file each: a page loads one script, an engine another, and neither can be a mixture of two builds."""
+BUNDLED = ("tabhelm.mjs", "extras.mjs", "engine.mjs")
+"""Made into one file each: a page loads one script, an engine another, and neither can be a mixture of two builds.
+What few pages use is a third."""
 SOURCES = ("boot.mjs", "desk.mjs", "window.mjs", "explain.mjs", "tabhelm.d.ts")
 """Served as they are."""
 SNAPSHOT = "snapshot.bin.gz"
@@ -205,9 +206,9 @@ def _render(out: Path, facts: dict[str, Any]) -> None:
 
 def _bundle(stage: Path, out: Path) -> None:
     """esbuild joins the modules and makes them small, terser smaller: every kilobyte of the client costs each page."""
-    options = "--bundle --minify --format=esm --target=es2023 --charset=utf8 --out-extension:.js=.mjs".split()
+    options = "--bundle --minify --format=esm --target=es2023 --charset=utf8 --out-extension:.js=.mjs --external:./extras.mjs".split()
     esbuild = [str(WEB / "node_modules" / "esbuild" / "bin" / "esbuild"), *BUNDLED, *options, f"--outdir={out}"]
-    run_node(esbuild, cwd=stage, what="bundling client and engine")
+    run_node(esbuild, cwd=stage, what="bundling client, extras and engine")
     for name in BUNDLED:
         options = "--module --mangle --compress ecma=2022,passes=3,unsafe_arrows=true,keep_fargs=false".split()
         terser = [str(WEB / "node_modules" / "terser" / "bin" / "terser"), str(out / name), *options]

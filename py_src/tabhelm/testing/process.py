@@ -173,7 +173,7 @@ class ChromiumProcess:
             lines = []
         # A machine without a desktop has no D-Bus, which Chromium never tires of telling.
         text = "\n".join(line for line in lines if ":dbus/" not in line).strip()
-        return f"its last words: {text[-600:]}" if text else "it said nothing"
+        return f"its last words: {text[-1500:]}" if text else "it said nothing"
 
     def end(self) -> None:
         """Kill the whole process group, stopped and hung renderers included; see the class. Never fails, also twice."""

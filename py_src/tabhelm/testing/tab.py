@@ -350,7 +350,8 @@ class ChaosTab:
             if not self.browser.alive:
                 raise BrowserGone(self.browser.obituary()) from error
             if self._crashed.is_set() or "crashed" in error.message:
-                raise TabGone(f"{self._label} is dead: its renderer crashed or was killed") from error
+                words = self.browser.process.last_words()
+                raise TabGone(f"{self._label} is dead: its renderer crashed or was killed; {words}") from error
             if self._closed.is_set() or "has been closed" in error.message:
                 raise TabGone(f"{self._label} is closed") from error
             raise
