@@ -211,6 +211,27 @@ async def leader(
     return await until(only, f"one leader of {key!r} with an epoch above {above}", timeout)
 
 
+async def stands_by(tab: DrivenTab, key: str = DEFAULT_RESOURCE) -> None:
+    """Wait until the tab asks for leadership behind whoever has it."""
+
+    async def standby() -> bool:
+        at = await now(tab, key)
+        return at is not None and at["status"].get("standby") is True
+
+    await until(standby, f"{tab} to stand by for {key!r}", 30)
+
+
+async def hand_over(old: Leader[TabT], others: Sequence[TabT], key: str = DEFAULT_RESOURCE) -> None:
+    """Let the leader step down for one of ``others``: not before one stands by, or it might be its own successor."""
+
+    async def one() -> bool:
+        seen = [await now(tab, key) for tab in others]
+        return any(at is not None and at["status"].get("standby") is True for at in seen)
+
+    await until(one, f"one of {others} to stand by for {key!r}", 30)
+    await old.tab.evaluate("(key) => stands[key].election.stepDown('your turn')", key)
+
+
 async def fire(tab: DrivenTab, name: str, key: str = DEFAULT_RESOURCE) -> None:
     """Send one protected write from the newest loop of ``tab`` without waiting for its answer."""
     await tab.evaluate(_WRITE, [key, name, RECEIVER])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.kit import Site, leader, now, until
+from e2e.kit import Site, leader, stands_by
 
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
@@ -28,13 +28,3 @@ async def crew(driven: DrivenBrowser, site: Site, host: str, count: int, **polic
 
 async def stand(site: Site, tab: DrivenTab, **policy: Any) -> None:
     await site.stand(tab, **{"takeoverAfterMs": TAKEOVER_MS, **policy})
-
-
-async def stands_by(tab: DrivenTab) -> None:
-    """Wait until the tab's request is queued behind the leader's."""
-
-    async def queued() -> bool:
-        at = await now(tab)
-        return at is not None and at["status"]["state"] == "waiting" and at["status"]["standby"]
-
-    await until(queued, f"{tab!r} to stand by", 30)

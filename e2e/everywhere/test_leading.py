@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.everywhere.crew import crew, stand, stands_by
-from e2e.kit import Site, join, leader, leaders, now, uncaught, until, write
+from e2e.everywhere.crew import crew, stand
+from e2e.kit import Site, hand_over, join, leader, leaders, now, stands_by, uncaught, until, write
 
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
@@ -33,7 +33,7 @@ async def test_one_of_three_leads_and_hands_over(driven: DrivenBrowser, site: Si
     assert {await tab.evaluate("() => tab.host") for tab in tabs} == {host}
     old = await leader(tabs)
     assert await write(old.tab, "one") == 200
-    await old.tab.evaluate("() => stands.job.election.stepDown('your turn')")
+    await hand_over(old, [tab for tab in tabs if tab is not old.tab])
     new = await leader(tabs, above=old.epoch)
     assert new.tab is not old.tab
     assert await write(new.tab, "two") == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, Site, join, leader, leaders, now, until, write
+from e2e.kit import RECEIVER, STALL_MS, Site, hand_over, join, leader, leaders, now, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab, SharedWorkerHandle
 
@@ -97,7 +97,7 @@ async def test_two_builds_share_one_resource(browser: ChaosBrowser, two_builds: 
             "() => tab.presence().tabs.length === 2 && tab.presence().tabs", what="both to see both"
         )
         assert {info["liveness"] for info in roster} == {"alive"}
-    await old.tab.evaluate("() => stands.job.election.stepDown('your turn')")
+    await hand_over(old, [rest])
     new = await leader([rest], above=old.epoch)
     assert await write(new.tab, "one") == 200
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.kit import RECEIVER, Site, join, leader, uncaught, until, write
+from e2e.kit import RECEIVER, Site, hand_over, join, leader, uncaught, until, write
 
 from tabhelm.testing import ChaosBrowser
 
@@ -17,7 +17,7 @@ async def test_join_lead_step_down_enqueue_leave(browser: ChaosBrowser, site: Si
     old = await leader(tabs)
     assert await write(old.tab, "one") == 200
     rest = [tab for tab in tabs if tab is not old.tab]
-    await old.tab.evaluate("() => stands.job.election.stepDown('your turn')")
+    await hand_over(old, rest)
     new = await leader(rest, above=old.epoch)
     await new.tab.evaluate("() => stands.job.election.stop('enough')")
     over = await new.tab.evaluate("() => stands.job.election.stopped")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, Site, leader, leaders, now, until, write
+from e2e.kit import RECEIVER, STALL_MS, Site, leader, leaders, now, stands_by, until, write
 
-from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing import ChaosBrowser
 from tabhelm_build.demo_server import DemoServer
 
 SECOND = "/tabhelm2"
@@ -129,14 +129,6 @@ _SEND_STASH = """async (url) => {
 }"""
 
 
-async def _stands_by(tab: ChaosTab) -> None:
-    async def standby() -> bool:
-        at = await now(tab)
-        return at is not None and at["status"].get("standby") is True
-
-    await until(standby, "the tab to stand by")
-
-
 async def test_a_process_with_engine_and_leader_is_stopped_and_replaced_after_its_time(
     browser: ChaosBrowser, two_builds: Site
 ) -> None:
@@ -146,7 +138,7 @@ async def test_a_process_with_engine_and_leader_is_stopped_and_replaced_after_it
     old = await leader([first])
     second = await site.joined(browser, base=SECOND)
     await site.stand(second, takeoverAfterMs=TAKEOVER_MS)
-    await _stands_by(second)
+    await stands_by(second)
     assert await write(first, "one") == 200
     # It has been heard: whoever never heard a leader gives it more time, since it may only be beginning.
     await second.until("() => stands.job.election.leader()?.epoch === 1", what="the second tab to hear of the first")
@@ -164,7 +156,7 @@ async def test_a_process_with_engine_and_leader_is_stopped_and_replaced_after_it
     await first.until("() => late", what="the first tab to go on")
     assert await first.evaluate("() => late.name") == "LeadershipLost", "the page doubts before it hears anything"
     assert await first.evaluate(_SEND_STASH, RECEIVER) == 409, "what it had in its hand is refused"
-    await _stands_by(first)
+    await stands_by(first)
     assert await leaders([first, second]) == [new]
     assert [(each["op_id"], each["epoch"]) for each in await site.effects()] == [("one", old.epoch), ("two", new.epoch)]
 
@@ -178,7 +170,7 @@ async def test_a_stopped_leader_is_left_alone_under_a_policy_that_says_never(
     old = await leader([first])
     second = await site.joined(browser, base=SECOND)
     await site.stand(second, takeoverAfterMs="never")
-    await _stands_by(second)
+    await stands_by(second)
     await first.stop()
     await asyncio.sleep(
         (TAKEOVER_MS + 2 * MOMENT_MS) / 1000

@@ -88,6 +88,16 @@ class PythonPage:
         assert found is not None
         return found
 
+    async def stands_by(self, resource: str = "job", *, timeout: float = 30.0) -> None:
+        """Wait until this page's request is queued behind the leader."""
+
+        async def queued() -> bool:
+            return f"leader:{resource}" in [
+                ":".join(each.split(":")[2:]) for each in (await locks(self.tab))["pending"]
+            ]
+
+        await wait_for(queued, timeout, f"{self.tab} to stand by for {resource!r}")
+
     async def sees(self, condition: Callable[[dict[str, Any]], bool], what: str, *, timeout: float = 15.0) -> None:
         """Wait until this tab's presence is so."""
 

@@ -73,6 +73,7 @@ async def test_a_frozen_and_a_cached_python_page_hand_over_to_the_bundle(
     second = await leader([tab], "job", above=first["epoch"])
     await page.tab.thaw()
     await page.tab.show()
+    await page.stands_by("job")  # thawed, it asks anew; before that the bundle's tab would be its own successor
     await tab.evaluate("() => stands.job.election.stepDown('enough')")
     third = await page.leads("job", above=second.epoch)
     await page.tab.navigate("/blank2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.kit import DEFAULT_RESOURCE, STALL_MS, Site, now, until
+from e2e.kit import DEFAULT_RESOURCE, STALL_MS, Site
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -38,16 +38,6 @@ async def locks(tab: ChaosTab, name: str = LOCK) -> dict[str, int]:
     """How many requests for the lock are held and pending, in all contexts. Asking evicts cached pages."""
     found: dict[str, int] = await tab.evaluate(_COUNT, name)
     return found
-
-
-async def stands_by(tab: ChaosTab) -> None:
-    """Wait until the tab is next in line."""
-
-    async def first() -> bool:
-        at = await now(tab)
-        return at is not None and at["status"] == {"state": "waiting", "standby": True, "rank": 0}
-
-    await until(first, "the tab to stand by")
 
 
 async def watched(tab: ChaosTab) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.kit import Site, join, leader, until, write
+from e2e.kit import Site, join, leader, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 from tabhelm_build.demo_server import DemoServer
 
-from .tabs import joined, roster, stands_by
+from .tabs import joined, roster
 
 # What browsers do that have no SharedWorker, or will not start one, or start one that never says a word.
 MISSING = "() => { delete window.SharedWorker; }"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.kit import Site, join, leader, leaders, now, uncaught, until, write
+from e2e.kit import Site, hand_over, join, leader, leaders, now, stands_by, uncaught, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-from .tabs import joined, locks, roster, standing, stands_by
+from .tabs import joined, locks, roster, standing
 
 _NAMES = """async () => {
   const { held, pending } = await navigator.locks.query();
@@ -202,8 +202,8 @@ async def test_an_ordinary_life_leaves_no_word_on_the_console(browser: ChaosBrow
     for tab in tabs:
         await site.stand(tab)
     old = await leader(tabs)
-    await old.tab.evaluate("() => stands.job.election.stepDown('your turn')")
     (rest,) = [tab for tab in tabs if tab is not old.tab]
+    await hand_over(old, [rest])
     await leader([rest], above=old.epoch)
     told = await rest.evaluate("() => tab.diagnose()")
     assert told["page"]["host"] == "window" and told["engine"], told

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, Site, leader, leaders, now, until, write
+from e2e.kit import RECEIVER, STALL_MS, Site, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-from .tabs import joined, locks, standing, stands_by, watched
+from .tabs import joined, locks, standing, watched
 
 TAKEOVER_MS = 10_000
 _AFTERWARDS = """(stallAfterMs) => {
