@@ -23,12 +23,17 @@ MAX_TEXT = 262_144
 MAX_NEXT = 120.0
 """Seconds. Who announced a later beat would be believed to lead for as long after it has gone."""
 MAX_ITEMS = 1000
+MAX_WORD = 200
+"""Characters of a leader's health and progress: they go out with every beat."""
+Progress = str | int | float | bool | None
+"""What a leader last said of how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class TabNote:
     """One tab, in its engine's own words. ``age`` is the seconds since it joined; ``stands`` the resources it would
-    lead."""
+    lead. ``scores`` are its own words on how good a leader it is, ``turns`` the epochs in which it last led: for some of
+    those resources, where they say anything."""
 
     tab: str
     connection: str
@@ -40,11 +45,17 @@ class TabNote:
     capabilities: tuple[str, ...]
     stands: tuple[str, ...]
     age: float
+    scores: tuple[tuple[str, float], ...] = ()
+    turns: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderNote:
-    """One tenure. ``resource`` is the token resource; ``domain`` is empty where nothing is fenced."""
+    """One tenure. ``resource`` is the token resource; ``domain`` is empty where nothing is fenced.
+
+    ``authority`` is what decided; ``health`` and ``progress`` are the leader's own words, ``progress_age`` the seconds
+    since it last made some. Older engines say none of these four.
+    """
 
     resource: str
     tab: str
@@ -52,17 +63,25 @@ class LeaderNote:
     domain: str
     epoch: int
     age: float
+    authority: str = ""
+    health: str = ""
+    progress: Progress = None
+    progress_age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Beacon:
-    """``next`` is when the sender will speak again at the latest, in seconds: late is judged by its own word."""
+    """``next`` is when the sender will speak again at the latest, in seconds: late is judged by its own word.
+
+    ``build`` is the bundle's build id; empty where there is none, or from older engines.
+    """
 
     sender: str
     number: int
     next: float
     tabs: tuple[TabNote, ...]
     leaders: tuple[LeaderNote, ...]
+    build: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +111,42 @@ class Ask:
     asked: str
 
 
-Message = Beacon | Nudge | LeaderSigns | Ask
+@dataclass(frozen=True, slots=True)
+class LockAsk:
+    """Who holds this lock, and for how long? ``number`` comes back in the answers."""
+
+    sender: str
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockAnswer:
+    """A tab of the sender holds the lock that the engine ``asked`` wanted to know of."""
+
+    sender: str
+    asked: str
+    number: int
+    name: str
+    tab: str
+    age: float
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlightEnd:
+    """What one tab did for all that wait for it is done. ``value`` is JSON text (``None``: it gave nothing), unless
+    ``error`` (its name, empty where it went well), ``reason`` (its message) and ``code`` say how it failed."""
+
+    sender: str
+    name: str
+    value: str | None
+    error: str
+    reason: str
+    code: str
+
+
+Message = Beacon | Nudge | LeaderSigns | Ask | LockAsk | LockAnswer | FlightEnd
 
 
 class Ignored(ValueError):
@@ -148,6 +202,7 @@ def _beacon(value: Mapping[str, Any]) -> Beacon:
         next=_seconds(value["next"], most=MAX_NEXT),
         tabs=tuple(_tab(item) for item in _list(value["tabs"])),
         leaders=tuple(_leader(item) for item in _list(value["leaders"])),
+        build=_text(value.get("build", ""), empty=True),
     )
 
 
@@ -163,6 +218,8 @@ def _tab(value: Mapping[str, Any]) -> TabNote:
         capabilities=tuple(_text(item) for item in _list(value["capabilities"])),
         stands=tuple(_text(item) for item in _list(value["stands"])),
         age=_seconds(value["age"]),
+        scores=tuple((_text(key), _number(item)) for key, item in _list(value.get("scores", []))),
+        turns=tuple((_text(key), _whole(item)) for key, item in _list(value.get("turns", []))),
     )
 
 
@@ -174,6 +231,10 @@ def _leader(value: Mapping[str, Any]) -> LeaderNote:
         domain=_text(value["domain"], empty=True),
         epoch=_whole(value["epoch"]),
         age=_seconds(value["age"]),
+        authority=_text(value.get("authority", ""), empty=True),
+        health=_word(value.get("health", "")),
+        progress=_progress(value.get("progress")),
+        progress_age=None if value.get("progress_age") is None else _seconds(value["progress_age"]),
     )
 
 
@@ -209,6 +270,22 @@ def _text(value: object, *, empty: bool = False) -> str:
     return value
 
 
+def _word(value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_WORD:
+        raise ValueError("word")
+    return value
+
+
+def _progress(value: object) -> Progress:
+    if isinstance(value, str):
+        return _word(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, (int, float)) or not abs(value) < 1e300:
+        raise ValueError("progress")
+    return value
+
+
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
         raise ValueError("whole number")
@@ -219,6 +296,12 @@ def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("flag")
     return value
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError("number")
+    return float(value)
 
 
 def _seconds(value: object, *, most: float = math.inf) -> float:

@@ -32,7 +32,7 @@ _WATCH = """(resource) => {
   demo.tab.addEventListener("event", ({ detail }) => {
     if (detail.resource !== resource) return;
     if (detail.type === "epoch-issued") grants.push(detail);
-    if (detail.type === "leadership-changed" && detail.after === "leading")
+    if (detail.type === "leadership-changed" && detail.to === "leading")
       seen.push({ at: performance.timeOrigin + performance.now(), tab: detail.tab, epoch: detail.epoch });
   });
   return { id: demo.tab.id, readyMs: demo.readyMs };

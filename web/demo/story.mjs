@@ -34,7 +34,7 @@ export class Story {
   }
 
   #event(event) {
-    if (event.type === "leadership-changed" && event.before === "leading") {
+    if (event.type === "leadership-changed" && event.from === "leading") {
       const resource = this.#own(event.resource);
       this.#ends.set(resource, { tabId: event.tab, epoch: event.epoch, reason: event.reason, at: Date.now() });
     }

@@ -8,9 +8,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from tabhelm.election.takeover import Takeover
-from tabhelm.errors import InvalidPolicy
+from tabhelm.errors import InvalidName, InvalidPolicy
+from tabhelm.names import check_scope
+from tabhelm.presence import TabInfo
 
 Visible = Literal["any", "prefer", "require"]
+Eligible = Callable[[TabInfo], bool | str]
+"""True, or why not: one short word (False: ``ineligible``)."""
+Score = Callable[[TabInfo], float]
+AUTHORITIES = ("web-locks", "indexeddb-lease")
+"""What can decide who leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,23 +31,40 @@ class LeadershipPolicy:
     requires: Set[str] = frozenset()
     """Capabilities that a tab must have."""
     prefers: Set[str] = frozenset()
-    """Capabilities that rank a tab higher."""
+    """Capabilities that rank a tab higher. A leader yields to a tab that has more of them (see ``cool_down``)."""
     visible: Visible = "any"
-    """``require``: only a visible tab may lead. ``prefer``: visible tabs rank first among those that ask; a leader that
-    is hidden does not yield to them."""
+    """``require``: only a visible tab may lead. ``prefer``: visible tabs rank first, and a leader that is hidden yields
+    to a visible one (see ``cool_down``)."""
     online: bool = False
     """Only a tab that is online may lead."""
+    session: str | None = None
+    """Whose tab may lead: ``"any"`` needs somebody who is signed in; another text needs this user session, or one whose
+    first parts it is; ``None``: anybody, or nobody. Under each of them, a change of the session ends a tenure."""
+    newest: bool = False
+    """A tab does not lead while one with a newer version of the app stands: versions are compared as dotted numbers."""
+    eligible: Eligible | None = None
+    """The app's own say: called with this tab, at every look, so it must be quick and have no effects. Whoever changes
+    its answer calls ``election.look()``. In JavaScript a function without arguments, called in the page."""
+    score: Score | None = None
+    """How good a leader this tab would be: the highest ranks first (after ``visible``, and after whose turn it is under
+    ``max_hold``). Called whenever the tab changes, and at ``election.look()``; told to the other tabs."""
     fence: str | None = None
     """URL of the receiver whose marks are raised before the loop starts (the barrier): it must answer an empty batch
     with 200 and ``{"results": []}`` (docs/receiver.md)."""
     grace: float = 5.0
     """How long a loop that was asked to stop may take; 0 on freeze, pagehide, lifeline loss, stall and theft."""
-    stall_after: float = 10.0
-    """How long a page may be silent before its leadership is taken away: at least its ``join``'s ``stallAfterMs``, by
-    which the engine judges. In this version a longer time here changes nothing."""
+    stall_after: float | None = None
+    """How long the loop may go on without ``context.progress()``: then it is taken for stalled, and its tenure ends.
+    ``None``: the loop is not asked. That the page itself hangs is noticed in any case, after its ``join``'s
+    ``stallAfterMs``."""
     max_hold: float | None = None
-    """Longest tenure while another tab could lead: then the next one gets its turn. A leader that is alone goes on, and
-    looks again after the same time. ``None``: no limit."""
+    """Longest tenure while another tab could lead: then the next one gets its turn, whoever led least recently first. A
+    leader that is alone goes on, and looks again after the same time. ``None``: no limit."""
+    cool_down: float = 30.0
+    """A leader is outranked by a preferred tab only after it has led for so long, so no more often than this; and a tab
+    that resigned as ``unhealthy`` does not stand for so long, unless it is the only one."""
+    health_every: float = 5.0
+    """How often ``context.health()`` looks, where it is not told."""
     engine_patience: float = 2.0
     """How long a tab may take to acknowledge a grant; then the lock goes on to the next."""
     takeover: Takeover = Takeover.fenced(60.0)
@@ -49,6 +73,8 @@ class LeadershipPolicy:
     backoff: float = 0.25
     """First pause after a failure; doubles with each."""
     max_backoff: float = 10.0
+    authorities: tuple[str, ...] = ("web-locks",)
+    """What may decide, in order: the first that is possible in the tab's context."""
     trigger_window: tuple[float, float] = (0.05, 0.15)
     """News from others is collected for a random time in this window before the election looks again."""
 
@@ -57,25 +83,30 @@ class LeadershipPolicy:
         object.__setattr__(self, "prefers", _words("prefers", self.prefers))
         if self.visible not in get_args(Visible):
             raise InvalidPolicy(f"visible {self.visible!r} is not valid: 'any', 'prefer' or 'require' is expected")
-        if not isinstance(self.online, bool):
-            raise InvalidPolicy(f"online {self.online!r} is not valid: true or false is expected")
+        for key in ("online", "newest"):
+            if not isinstance(getattr(self, key), bool):
+                raise InvalidPolicy(f"{key} {getattr(self, key)!r} is not valid: true or false is expected")
+        if twice := self.requires & self.prefers:
+            raise InvalidPolicy(f"prefers {min(twice)!r} makes no difference: requires names it, so every leader has it")
+        _session(self.session)
+        for key in ("eligible", "score"):
+            if getattr(self, key) is not None and not callable(getattr(self, key)):
+                raise InvalidPolicy(f"{key} {getattr(self, key)!r} is not valid: a function of a tab is expected")
         if self.fence is not None and not (isinstance(self.fence, str) and self.fence):
             raise InvalidPolicy(f"fence {self.fence!r} is not valid: the URL of a fenced receiver is expected")
-        for key in ("grace", "stall_after", "engine_patience", "backoff", "max_backoff"):
-            _seconds(key, getattr(self, key), zero=key == "grace")
+        for key in ("grace", "cool_down", "health_every", "engine_patience", "backoff", "max_backoff"):
+            _seconds(key, getattr(self, key), zero=key in ("grace", "cool_down"))
+        object.__setattr__(self, "authorities", _authorities(self.authorities))
         if not isinstance(self.takeover, Takeover):
             raise InvalidPolicy(
                 f"takeover {self.takeover!r} is not valid: Takeover.fenced(after=seconds) or Takeover.never is expected"
             )
-        if self.max_hold is not None:
-            _seconds("max_hold", self.max_hold)
+        for key in ("max_hold", "stall_after"):
+            if getattr(self, key) is not None:
+                _seconds(key, getattr(self, key))
         if self.max_backoff < self.backoff:
             raise InvalidPolicy(f"max_backoff {self.max_backoff:g} s is shorter than backoff {self.backoff:g} s")
-        if self.engine_patience > self.stall_after:
-            raise InvalidPolicy(
-                f"engine_patience {self.engine_patience:g} s is longer than stall_after {self.stall_after:g} s: "
-                "a tab would be given up before its grant is"
-            )
+        _window(self.trigger_window)
 
     @classmethod
     def from_wire(cls, value: object) -> LeadershipPolicy:
@@ -89,9 +120,6 @@ class LeadershipPolicy:
         unknown = [key for key in value if key not in _WIRE]
         if unknown:
             raise InvalidPolicy(f"policy key {unknown[0]!r} is unknown: known are {', '.join(sorted(_WIRE))}")
-        value = dict(value)
-        if "enginePatienceMs" not in value and isinstance(value.get("stallAfterMs"), (int, float)):
-            value["enginePatienceMs"] = min(2000, value["stallAfterMs"])  # a patience that nobody named is no conflict
         known = {_WIRE[key][0]: _WIRE[key][1](key, item) for key, item in value.items() if item is not None}
         return cls(**known)
 
@@ -104,10 +132,39 @@ def _words(key: str, value: object) -> frozenset[str]:
     return frozenset(value)
 
 
+def _authorities(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)) or not value:
+        raise InvalidPolicy(f"authorities {value!r} is not valid: a list of names in order is expected")
+    for name in value:
+        if name not in AUTHORITIES:
+            known = ", ".join(repr(each) for each in AUTHORITIES)
+            raise InvalidPolicy(f"authorities {name!r} is unknown: known are {known}")
+    if len(set(value)) < len(value):
+        raise InvalidPolicy(f"authorities {value!r} is not valid: each is named once")
+    return tuple(value)
+
+
 def _seconds(key: str, value: object, *, zero: bool = False) -> None:
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not good or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
         raise InvalidPolicy(f"{key} {value!r} is not valid: a positive number of seconds is expected")
+
+
+def _session(value: object) -> None:
+    try:
+        if value is not None and not isinstance(value, str):
+            raise InvalidName("no text")
+        check_scope(value)
+    except InvalidName:
+        raise InvalidPolicy(f'session {value!r} is not valid: "any", or a user session, is expected') from None
+
+
+def _window(value: object) -> None:
+    pair = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
+    for each in pair:
+        _seconds("trigger_window", each, zero=True)
+    if pair[0] > pair[1]:
+        raise InvalidPolicy(f"trigger_window {value!r} is not valid: its first time is longer than its second")
 
 
 def _same(key: str, value: Any) -> Any:
@@ -120,8 +177,11 @@ def _ms(key: str, value: Any) -> float:
     return value / 1000
 
 
-_TIMES = {"grace", "stall_after", "max_hold", "engine_patience", "backoff", "max_backoff"}
-_HIDDEN = {"trigger_window", "takeover"}
+_TIMES = {
+    *("grace", "stall_after", "max_hold", "cool_down", "health_every"),
+    *("engine_patience", "backoff", "max_backoff"),
+}
+_HIDDEN = {"trigger_window", "takeover", "eligible", "score"}
 
 
 def _camel(name: str) -> str:

@@ -25,6 +25,7 @@ from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.services import Services
 from tabhelm.tab import Tab, TabFacts
 
+STALL_AFTER = 10.0
 COALESCE = 0.05
 """Seconds in which changes of roster or queue become one message to the page."""
 Post = Callable[[dict[str, Any]], None]
@@ -44,7 +45,7 @@ class Session:
         self._services = services
         self._test_hooks = field(hello, "testHooks", bool, False)
         self.silent_engine = optional_text(hello, "silentEngine")
-        self.stall_after = milliseconds(hello, "stallAfterMs", LeadershipPolicy().stall_after)
+        self.stall_after = milliseconds(hello, "stallAfterMs", STALL_AFTER)
         self._elections: dict[str, Election] = {}
         self._loops: dict[str, PageLoop] = {}
         self._queues: dict[str, Queue | TabhelmError] = {}

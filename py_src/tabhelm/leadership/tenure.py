@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tabhelm.authority.base import Hold
-from tabhelm.errors import LeadershipLost, NotFenced
+from tabhelm.errors import InvalidPayload, LeadershipLost, NotFenced
 from tabhelm.fencing.epochs import Grant
 from tabhelm.fencing.token import FencingToken, HighWater
+from tabhelm.messages import MAX_WORD, Progress
 
 
 class Tenure:
@@ -24,6 +25,43 @@ class Tenure:
         self._revoked: str | None = None
         self._streams: dict[str, TokenStream] = {}
         self._watchers: list[Callable[[], None]] = []
+        self._reporters: list[Callable[[], None]] = []
+        self.progress: Progress = None
+        """What the loop last said of how far it is."""
+        self.progress_at: float | None = None
+        """When that was, on the engine's monotonic clock; ``None`` if it never said anything."""
+        self.health = ""
+        """``ok`` or ``failing``, as the loop's checks found; empty where nothing is checked."""
+
+    def report(self, progress: Progress, now: float) -> None:
+        """The loop made progress. Whoever watches is told.
+
+        Raises:
+            InvalidPayload: it is no short text, number or truth value.
+        """
+        text = isinstance(progress, str) and len(progress) <= MAX_WORD
+        number = isinstance(progress, (int, float)) and abs(progress) < 1e300  # NaN is not, either
+        if progress is not None and not text and not number:
+            raise InvalidPayload(
+                f"progress {progress!r:.60} is not a number or a text of at most {MAX_WORD} characters: it goes out "
+                "with the leader's beats"
+            )
+        self.progress, self.progress_at = progress, now
+        self._told()
+
+    def set_health(self, word: str) -> None:
+        """``ok`` or ``failing``. Whoever watches is told of a change."""
+        if word != self.health:
+            self.health = word
+            self._told()
+
+    def on_report(self, reporter: Callable[[], None]) -> None:
+        """Call back when progress or health were told."""
+        self._reporters.append(reporter)
+
+    def _told(self) -> None:
+        for reporter in self._reporters:
+            reporter()
 
     @property
     def grant(self) -> Grant:

@@ -39,7 +39,7 @@ class TabLeft:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChanged:
-    """One step of one tab's election for one resource."""
+    """One step of one tab's election for one resource. On the wire ``before`` and ``after`` are ``from`` and ``to``."""
 
     resource: str
     tab: str
@@ -161,8 +161,12 @@ def as_dict(event: Event) -> dict[str, Any]:
     return {"type": event_type(event), **{_camel(name): value for name, value in asdict(event).items()}}
 
 
+_KEYWORDS = {"before": "from", "after": "to"}
+"""Wire names that Python keeps for itself."""
+
+
 def _camel(name: str) -> str:
-    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
+    return _KEYWORDS.get(name) or re.sub("_([a-z])", lambda found: found[1].upper(), name)
 
 
 class Events:

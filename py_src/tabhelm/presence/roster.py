@@ -7,11 +7,12 @@ is given that time: silence that we could not have heard proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tabhelm.messages import MAX_NEXT, Beacon, LeaderNote, LeaderSigns, TabNote
+from tabhelm.messages import MAX_NEXT, Beacon, LeaderNote, LeaderSigns, Progress, TabNote
 from tabhelm.presence.signs import Sign, Signs
 
 Liveness = Literal["alive", "suspect", "expired"]
@@ -39,9 +40,21 @@ class TabInfo:
     stands: frozenset[str]
     age: float
     liveness: Liveness
+    build: str = ""
+    """Its bundle's build id; empty where there is none."""
+    scores: tuple[tuple[str, float], ...] = ()
+    turns: tuple[tuple[str, int], ...] = ()
+
+    def score(self, resource: str) -> float:
+        """How good a leader of ``resource`` (a token resource) it says that it is; 0 where it says nothing."""
+        return dict(self.scores).get(resource, 0.0)
+
+    def turn(self, resource: str) -> int:
+        """The epoch in which it last led ``resource``; 0 if it never did, or does not say."""
+        return dict(self.turns).get(resource, 0)
 
     @classmethod
-    def of(cls, note: TabNote, engine_id: str, liveness: Liveness, older: float = 0.0) -> TabInfo:
+    def of(cls, note: TabNote, engine_id: str, liveness: Liveness, older: float = 0.0, *, build: str = "") -> TabInfo:
         """From a tab's note that was written ``older`` seconds ago."""
         return cls(
             note.tab,
@@ -56,12 +69,24 @@ class TabInfo:
             frozenset(note.stands),
             note.age + older,
             liveness,
+            build,
+            note.scores,
+            note.turns,
         )
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderReport:
+    """What a leader says of itself: one word, and how far it is. ``progress_at`` is its own monotonic time."""
+
+    health: str = ""
+    progress: Progress = None
+    progress_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderInfo:
-    """Who is said to lead a resource."""
+    """Who is said to lead a resource: a hint, as old as its engine's last beacon."""
 
     resource: str
     tab_id: str
@@ -70,6 +95,17 @@ class LeaderInfo:
     epoch: int
     age: float
     liveness: Liveness
+    engine_id: str = ""
+    version: str = ""
+    """Of the leader's app, as its tab says."""
+    authority: str = ""
+    """What decided: ``web-locks``, …; empty if its engine did not say."""
+    health: str = ""
+    """In the leader's own words: ``ok``, …; empty where it does not check its health."""
+    progress: Progress = None
+    """What the leader last said with ``context.progress()``."""
+    progress_age: float | None = None
+    """Seconds since then; ``None`` if it never said anything."""
 
 
 @dataclass(slots=True)
@@ -90,8 +126,9 @@ class _Elsewhere:
 class Roster:
     """Everybody we know of. ``subscribe`` tells when it changed. ``in_page``: we run in the page of our only tab."""
 
-    def __init__(self, engine_id: str, *, in_page: bool = False) -> None:
+    def __init__(self, engine_id: str, *, in_page: bool = False, build: str = "") -> None:
         self.engine_id = engine_id
+        self.build = build
         self.signs = Signs()
         self._in_page = in_page
         self._elsewhere: dict[str, _Elsewhere] = {}
@@ -100,6 +137,7 @@ class Roster:
         self._own_at: dict[str, float] = {}
         self._leading: dict[tuple[str, str], LeaderNote] = {}
         self._leading_at: dict[tuple[str, str], float] = {}
+        self._reports: dict[tuple[str, str], Callable[[], LeaderReport]] = {}
         self._subscribers: list[Callable[[], None]] = []
         self._judged: tuple[tuple[str, str], ...] = ()
 
@@ -122,23 +160,33 @@ class Roster:
         self.signs.throttled = self._in_page and not any(note.visible for note in self._own.values())
         self._changed()
 
-    def set_leading(self, note: LeaderNote, now: float) -> None:
-        """One of our own tabs leads."""
+    def set_leading(self, note: LeaderNote, now: float, report: Callable[[], LeaderReport] = LeaderReport) -> None:
+        """One of our own tabs leads; ``report`` says how it does whenever that is to be told."""
         key = (note.resource, note.connection)
-        self._leading[key], self._leading_at[key] = note, now
+        self._leading[key], self._leading_at[key], self._reports[key] = note, now, report
         self._changed()
 
     def clear_leading(self, resource: str, connection_id: str, now: float) -> None:
         if self._leading.pop((resource, connection_id), None) is not None:
             del self._leading_at[resource, connection_id]
+            del self._reports[resource, connection_id]
             self.signs.went([resource], now, self.engine_id)
             self._changed()
 
     def own_notes(self, now: float) -> tuple[tuple[TabNote, ...], tuple[LeaderNote, ...]]:
         """Our tabs and what they lead, with ages as of ``now``: what the beacon says."""
         tabs = tuple(replace(note, age=max(0.0, now - self._own_at[key])) for key, note in self._own.items())
-        leaders = tuple(replace(n, age=max(0.0, now - self._leading_at[key])) for key, n in self._leading.items())
-        return tabs, leaders
+        return tabs, tuple(self._own_leader(key, now) for key in self._leading)
+
+    def _own_leader(self, key: tuple[str, str], now: float) -> LeaderNote:
+        report = self._reports[key]()
+        return replace(
+            self._leading[key],
+            age=max(0.0, now - self._leading_at[key]),
+            health=report.health,
+            progress=report.progress,
+            progress_age=None if report.progress_at is None else max(0.0, now - report.progress_at),
+        )
 
     # -- everybody else -----------------------------------------------------------------------------------------------
 
@@ -217,19 +265,29 @@ class Roster:
     def tabs(self, now: float) -> list[TabInfo]:
         """All known tabs, our own first."""
         tabs, _ = self.own_notes(now)
-        found = [TabInfo.of(note, self.engine_id, "alive") for note in tabs]
+        found = [TabInfo.of(note, self.engine_id, "alive", build=self.build) for note in tabs]
         for engine_id, heard in self._engines.items():
-            liveness = self._liveness(heard, now)
-            found += [TabInfo.of(note, engine_id, liveness, now - heard.at) for note in heard.beacon.tabs]
+            liveness, build = self._liveness(heard, now), heard.beacon.build
+            found += [TabInfo.of(note, engine_id, liveness, now - heard.at, build=build) for note in heard.beacon.tabs]
         return found
 
     def leaders(self, now: float) -> list[LeaderInfo]:
         """All that are said to lead, our own first."""
-        _, own = self.own_notes(now)
-        found = [_leader_info(note, "alive", 0.0) for note in own]
+        tabs, own = self.own_notes(now)
+        found = [_leader_info(note, "alive", 0.0, self.engine_id, tabs) for note in own]
+        for engine_id, heard in self._engines.items():
+            liveness, older = self._liveness(heard, now), now - heard.at
+            found += [
+                _leader_info(note, liveness, older, engine_id, heard.beacon.tabs) for note in heard.beacon.leaders
+            ]
+        return found
+
+    def acting(self, now: float) -> Counter[str]:
+        """How many are said to lead each resource now, of those not expired."""
+        found = Counter(resource for resource, _ in self._leading)
         for heard in self._engines.values():
-            liveness = self._liveness(heard, now)
-            found += [_leader_info(note, liveness, now - heard.at) for note in heard.beacon.leaders]
+            if heard.beacon.leaders and self._liveness(heard, now) != "expired":
+                found.update(note.resource for note in heard.beacon.leaders)
         return found
 
     def leader(self, resource: str, now: float) -> LeaderInfo | None:
@@ -262,6 +320,10 @@ class Roster:
 
         return stop
 
+    def tell(self) -> None:
+        """Something that is not kept here changed."""
+        self._changed()
+
     def _changed(self) -> None:
         for callback in list(self._subscribers):
             callback()
@@ -271,5 +333,21 @@ def _led(beacon: Beacon) -> set[str]:
     return {note.resource for note in beacon.leaders}
 
 
-def _leader_info(note: LeaderNote, liveness: Liveness, older: float) -> LeaderInfo:
-    return LeaderInfo(note.resource, note.tab, note.connection, note.domain, note.epoch, note.age + older, liveness)
+def _leader_info(
+    note: LeaderNote, liveness: Liveness, older: float, engine_id: str, tabs: Iterable[TabNote]
+) -> LeaderInfo:
+    return LeaderInfo(
+        note.resource,
+        note.tab,
+        note.connection,
+        note.domain,
+        note.epoch,
+        note.age + older,
+        liveness,
+        engine_id,
+        next((tab.version for tab in tabs if tab.connection == note.connection), ""),
+        note.authority,
+        note.health,
+        note.progress,
+        None if note.progress_age is None else note.progress_age + older,
+    )
