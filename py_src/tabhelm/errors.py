@@ -13,6 +13,12 @@ TabhelmError
 ├── NoAuthority                           nothing on the policy's list can decide here
 ├── NotFenced                             the authority gives no tokens, so nothing can be fenced
 ├── LockWithdrawn                         a lock request was taken back (its owner left, froze or was dropped)
+├── LockLost                              a lock ended while its body was running: the tab froze, hung, left, was robbed
+├── LockTimeout            (TimeoutError) a lock was not free in time; names its holder and for how long, if known
+├── LockUnavailable                       a lock that was wanted at once, or not at all, is taken
+├── LockReentered          (RuntimeError) code that holds a lock asked for it again: it would wait for itself
+├── FlightFailed                          what another tab did for all of us (single flight) raised; names its error
+├── NotCloneable           (TypeError)    a value cannot go to another tab; the message names the place inside it
 ├── DatabaseError                         storage: the base of what follows
 │   ├── DatabaseClosed                    the connection was closed under the transaction; open again and retry
 │   ├── DatabaseBlocked                   another connection keeps the database from being opened
@@ -26,6 +32,13 @@ TabhelmError
 ├── ElectionStopped                       the election is over: the state that was waited for will not come
 ├── EngineLost                            the engine that answered us is gone; the caller may try again
 ├── NotJoined              (RuntimeError) the tab left, or has not joined yet
+├── NotCloneable           (ValueError)   a value cannot go to another tab; the message names the place in it
+├── NoLeader                              nobody led, within the time given: the question was not asked
+├── LeaderChanged                         the leader that was asked leads no more; ``outcome`` says whether it may have acted
+├── AskTimeout             (TimeoutError) the leader did not answer in time; whether it acted is unknown
+├── HandlerFailed                         the leader's handler raised, or there is none; carries the error's name and text
+├── AskRefused                            the leader's handler refused
+├── TooManyCalls                          more questions are open than are allowed; this one was not asked
 ├── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
 ├── PageLoopFailed                        a page's leader loop threw
 └── MalformedMessage       (ValueError)   a page said something to its engine that cannot be used
@@ -126,6 +139,67 @@ class LockWithdrawn(TabhelmError):
         self.reason = reason
 
 
+class LockLost(TabhelmError):
+    """A lock ended while its body was running; from then on another tab may hold it. ``reason`` is one short word:
+    ``frozen``, ``stalled``, ``closing``, ``lock-stolen``, ``lock-lost`` or why the tab left."""
+
+    code = "lock-lost"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"lock {name!r} is held no more: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class LockTimeout(TabhelmError, TimeoutError):
+    """A lock was not free in time. ``holder`` is the id of the tab that held it and ``held_for`` for how long (seconds),
+    as far as they are known."""
+
+    code = "lock-timeout"
+
+    def __init__(self, message: str, *, name: str, holder: str | None = None, held_for: float | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.holder = holder
+        self.held_for = held_for
+
+
+class LockUnavailable(TabhelmError):
+    """The lock is taken, and was wanted only if it was free."""
+
+    code = "lock-unavailable"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"lock {name!r} is taken, and was asked for only if it is available")
+        self.name = name
+
+
+class LockReentered(TabhelmError, RuntimeError):
+    """Code that holds a lock asked for the same lock: it would wait for itself for ever."""
+
+    code = "lock-reentered"
+
+
+class FlightFailed(TabhelmError):
+    """What another tab did for all that asked for it failed there. ``kind`` is the name of its error, ``reason`` that
+    error's message, ``origin`` its code where it had one."""
+
+    code = "flight-failed"
+
+    def __init__(self, key: str, kind: str, reason: str, origin: str = "") -> None:
+        super().__init__(f"{kind}: {reason} (in the tab that ran {key!r} for all)")
+        self.key = key
+        self.kind = kind
+        self.reason = reason
+        self.origin = origin
+
+
+class NotCloneable(TabhelmError, TypeError):
+    """A value cannot go to another tab: JSON cannot hold it, or it is too large. The message names the place in it."""
+
+    code = "not-cloneable"
+
+
 class DatabaseError(TabhelmError):
     """IndexedDB did not do what was asked; nothing of the transaction was written."""
 
@@ -207,6 +281,73 @@ class NotJoined(TabhelmError, RuntimeError):
     """The tab has left, or never joined; join again."""
 
     code = "not-joined"
+
+
+class NotCloneable(TabhelmError, ValueError):
+    """A value cannot go to another tab without loss; the message names the place in it, and why."""
+
+    code = "not-cloneable"
+
+
+class NoLeader(TabhelmError):
+    """Nobody led the resource within the time given. The question was not asked: nothing happened."""
+
+    code = "no-leader"
+
+    def __init__(self, resource: str, seconds: float) -> None:
+        super().__init__(f"nobody led {resource!r} within {seconds:g} s: nothing was asked")
+        self.resource = resource
+
+
+class LeaderChanged(TabhelmError):
+    """The leader that was asked leads no more. ``outcome`` is ``unknown`` (it may have acted) or ``not-sent``."""
+
+    code = "leader-changed"
+
+    def __init__(self, resource: str, method: str, outcome: str) -> None:
+        what = "it may have acted" if outcome == "unknown" else "it had not begun, and nobody followed in time"
+        super().__init__(f"the leader of {resource!r} that was asked for {method!r} leads no more: {what}")
+        self.resource = resource
+        self.method = method
+        self.outcome = outcome
+
+
+class AskTimeout(TabhelmError, TimeoutError):
+    """The leader did not answer in time. Whether it acted, or still will, is unknown (``outcome``)."""
+
+    code = "ask-timeout"
+    outcome = "unknown"
+
+    def __init__(self, resource: str, method: str, seconds: float) -> None:
+        super().__init__(f"the leader of {resource!r} did not answer {method!r} within {seconds:g} s: outcome unknown")
+        self.resource = resource
+        self.method = method
+
+
+class HandlerFailed(TabhelmError):
+    """The leader's handler raised: ``name``, ``detail`` and ``handler_code`` (if it had one) are that error's own."""
+
+    code = "handler-failed"
+
+    def __init__(self, resource: str, method: str, name: str, detail: str, handler_code: str | None = None) -> None:
+        super().__init__(f"the leader of {resource!r} failed at {method!r}: {name}: {detail}")
+        self.resource = resource
+        self.method = method
+        self.name = name
+        self.detail = detail
+        self.handler_code = handler_code
+
+
+class AskRefused(TabhelmError):
+    """The leader's handler refused to do it for this tab; the message is the handler's."""
+
+    code = "ask-refused"
+
+
+class TooManyCalls(TabhelmError):
+    """More questions are open than are allowed, here or at the leader. This one was not asked."""
+
+    code = "too-many-calls"
 
 
 class LoopNotFound(TabhelmError, LookupError):

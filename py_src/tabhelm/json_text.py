@@ -7,11 +7,17 @@ CPython's own limit. No ``except`` catches that: the interpreter is dead, and wi
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
+from tabhelm.errors import NotCloneable
+
 MAX_DEPTH = 500
 """Brackets within brackets; a tenth of what the smallest stack seen can hold."""
+MAX_PLAIN_DEPTH = 100
+MAX_PLAIN_INT = 2**53
+_WORD = re.compile(r"[A-Za-z_]\w*\Z")
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -44,3 +50,80 @@ def deeper_than(text: str, levels: int) -> bool:
         elif token[0] in "]}":
             depth -= 1
     return False
+
+
+def exact_text(what: str, value: object) -> str:
+    """JSON text of a value that another tab will read exactly so: ``None``, booleans, finite numbers, texts, lists,
+    tuples, and dictionaries with texts as keys. ``what`` names the value in errors.
+
+    Raises:
+        NotCloneable: JSON cannot hold it without loss; the message names the place, as in ``result.items[3].at``.
+    """
+    _check_exact(what, value, 0)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _check_exact(path: str, value: object, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise NotCloneable(f"{path[:200]}… is nested deeper than {MAX_DEPTH} levels (or holds itself)")
+    if value is None or isinstance(value, (bool, int)):
+        return
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise NotCloneable(f"{path} holds half a character (a lone surrogate), which no message can carry")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotCloneable(f"{path} is {value!r}, which JSON cannot hold: convert it, or leave it out")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _check_exact(f"{path}[{index}]", item, depth + 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotCloneable(f"{path} has the key {key!r:.60} of type {type(key).__name__}: keys must be texts")
+            name = f".{key}" if key.isidentifier() else f"[{json.dumps(key)}]"
+            _check_exact(path + name, item, depth + 1)
+    else:
+        raise NotCloneable(
+            f"{path} is of type {type(value).__name__}, which JSON cannot hold: convert it, or leave it out"
+        )
+
+
+def plain_text(what: str, value: object, most: int) -> str:
+    """A value of ours as JSON text in ASCII, for another tab, in Python or JavaScript.
+
+    Raises:
+        NotCloneable: something in it would be lost on the way; the message names its place, beginning with ``what``.
+    """
+    _check_plain(what, value, ())
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    if len(text) > most:
+        raise NotCloneable(f"{what} takes {len(text):,} characters as JSON in ASCII: at most {most:,} are allowed")
+    return text
+
+
+def _check_plain(path: str, value: object, above: tuple[int, ...]) -> None:
+    if value is None or isinstance(value, (str, bool)):
+        return
+    if isinstance(value, int):
+        if abs(value) > MAX_PLAIN_INT:
+            raise NotCloneable(f"{path} is beyond 2^53, which JavaScript cannot hold: send it as text")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotCloneable(f"{path} is {value!r}, which JSON cannot hold")
+    elif isinstance(value, (list, tuple, dict)):
+        if id(value) in above:
+            raise NotCloneable(f"{path} is an object that holds it: JSON cannot hold a cycle")
+        if len(above) >= MAX_PLAIN_DEPTH:
+            raise NotCloneable(f"{path} is nested deeper than {MAX_PLAIN_DEPTH} levels")
+        inside = (*above, id(value))
+        if not isinstance(value, dict):
+            for index, item in enumerate(value):
+                _check_plain(f"{path}[{index}]", item, inside)
+            return
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotCloneable(f"{path} has the key {key!r:.80}, a {type(key).__name__}: JSON keys are texts")
+            _check_plain(f"{path}.{key}" if _WORD.match(key) else f"{path}[{key!r:.80}]", item, inside)
+    else:
+        raise NotCloneable(f"{path} is a {type(value).__name__}, which JSON cannot hold: convert it, or leave it out")
