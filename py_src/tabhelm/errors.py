@@ -32,11 +32,11 @@ TabhelmError
 ├── ElectionStopped                       the election is over: the state that was waited for will not come
 ├── EngineLost                            the engine that answered us is gone; the caller may try again
 ├── NotJoined              (RuntimeError) the tab left, or has not joined yet
-├── NotCloneable           (ValueError)   a value cannot go to another tab; the message names the place in it
 ├── NoLeader                              nobody led, within the time given: the question was not asked
-├── LeaderChanged                         the leader that was asked leads no more; ``outcome`` says whether it may have acted
+├── LeaderChanged                         the leader that was asked leads no more; ``outcome``: may it have acted?
 ├── AskTimeout             (TimeoutError) the leader did not answer in time; whether it acted is unknown
-├── HandlerFailed                         the leader's handler raised, or there is none; carries the error's name and text
+├── NoHandler              (LookupError)  the leader serves no method of this name
+├── HandlerFailed                         the leader's handler raised; carries that error's name and text
 ├── AskRefused                            the leader's handler refused
 ├── TooManyCalls                          more questions are open than are allowed; this one was not asked
 ├── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
@@ -283,12 +283,6 @@ class NotJoined(TabhelmError, RuntimeError):
     code = "not-joined"
 
 
-class NotCloneable(TabhelmError, ValueError):
-    """A value cannot go to another tab without loss; the message names the place in it, and why."""
-
-    code = "not-cloneable"
-
-
 class NoLeader(TabhelmError):
     """Nobody led the resource within the time given. The question was not asked: nothing happened."""
 
@@ -322,6 +316,12 @@ class AskTimeout(TabhelmError, TimeoutError):
         super().__init__(f"the leader of {resource!r} did not answer {method!r} within {seconds:g} s: outcome unknown")
         self.resource = resource
         self.method = method
+
+
+class NoHandler(TabhelmError, LookupError):
+    """The leader serves no method of this name; the message names those that it serves."""
+
+    code = "no-handler"
 
 
 class HandlerFailed(TabhelmError):

@@ -15,9 +15,6 @@ from tabhelm.errors import NotCloneable
 
 MAX_DEPTH = 500
 """Brackets within brackets; a tenth of what the smallest stack seen can hold."""
-MAX_PLAIN_DEPTH = 100
-MAX_PLAIN_INT = 2**53
-_WORD = re.compile(r"[A-Za-z_]\w*\Z")
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -87,43 +84,3 @@ def _check_exact(path: str, value: object, depth: int) -> None:
         raise NotCloneable(
             f"{path} is of type {type(value).__name__}, which JSON cannot hold: convert it, or leave it out"
         )
-
-
-def plain_text(what: str, value: object, most: int) -> str:
-    """A value of ours as JSON text in ASCII, for another tab, in Python or JavaScript.
-
-    Raises:
-        NotCloneable: something in it would be lost on the way; the message names its place, beginning with ``what``.
-    """
-    _check_plain(what, value, ())
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    if len(text) > most:
-        raise NotCloneable(f"{what} takes {len(text):,} characters as JSON in ASCII: at most {most:,} are allowed")
-    return text
-
-
-def _check_plain(path: str, value: object, above: tuple[int, ...]) -> None:
-    if value is None or isinstance(value, (str, bool)):
-        return
-    if isinstance(value, int):
-        if abs(value) > MAX_PLAIN_INT:
-            raise NotCloneable(f"{path} is beyond 2^53, which JavaScript cannot hold: send it as text")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise NotCloneable(f"{path} is {value!r}, which JSON cannot hold")
-    elif isinstance(value, (list, tuple, dict)):
-        if id(value) in above:
-            raise NotCloneable(f"{path} is an object that holds it: JSON cannot hold a cycle")
-        if len(above) >= MAX_PLAIN_DEPTH:
-            raise NotCloneable(f"{path} is nested deeper than {MAX_PLAIN_DEPTH} levels")
-        inside = (*above, id(value))
-        if not isinstance(value, dict):
-            for index, item in enumerate(value):
-                _check_plain(f"{path}[{index}]", item, inside)
-            return
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise NotCloneable(f"{path} has the key {key!r:.80}, a {type(key).__name__}: JSON keys are texts")
-            _check_plain(f"{path}.{key}" if _WORD.match(key) else f"{path}[{key!r:.80}]", item, inside)
-    else:
-        raise NotCloneable(f"{path} is a {type(value).__name__}, which JSON cannot hold: convert it, or leave it out")

@@ -146,7 +146,87 @@ class FlightEnd:
     code: str
 
 
-Message = Beacon | Nudge | LeaderSigns | Ask | LockAsk | LockAnswer | FlightEnd
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A tab of the sender asks a tenure: that of the connection ``leader`` under ``epoch``.
+
+    ``call`` is drawn once for each question, whoever it is put to; ``args`` is JSON text; ``left`` the seconds that the
+    asking tab still waits. ``fresh``: no other tenure can have begun with it.
+    """
+
+    sender: str
+    call: str
+    resource: str
+    leader: str
+    epoch: int
+    method: str
+    args: str
+    tab: str
+    connection: str
+    version: str
+    capabilities: tuple[str, ...]
+    key: str
+    left: float
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The tenure has the question. ``begun``: its handler runs; ``idempotent``: it may run again under the next."""
+
+    sender: str
+    to: str
+    call: str
+    leader: str
+    epoch: int
+    begun: bool
+    idempotent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a question. ``value`` is JSON text.
+
+    ``outcome``: ``value``, ``error`` (of the handler: ``{name, message, code}``), ``refused``, ``no-handler``,
+    ``busy`` (texts), ``over`` (the tenure ended; the handler had begun) or ``declined`` (it ended before).
+    """
+
+    sender: str
+    to: str
+    call: str
+    leader: str
+    epoch: int
+    outcome: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateNote:
+    """What a tenure published last. ``value`` is JSON text; without it, the note only says which number it was."""
+
+    sender: str
+    resource: str
+    leader: str
+    tab: str
+    epoch: int
+    number: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """The sender wants to hear what this tenure published last."""
+
+    sender: str
+    resource: str
+    leader: str
+
+
+OUTCOMES = frozenset({"value", "error", "refused", "no-handler", "busy", "over", "declined"})
+MAX_BODY = 100_000
+"""Characters of one value as JSON in ASCII: quoted inside a message it is at most twice as long."""
+
+Message = Request | Accepted | Reply | StateNote | Resync | Beacon | Nudge | LeaderSigns | Ask | LockAsk | LockAnswer | FlightEnd
 
 
 class Ignored(ValueError):
@@ -255,12 +335,135 @@ def _ask(value: Mapping[str, Any]) -> Ask:
     return Ask(_text(value["sender"]), _text(value["asked"]))
 
 
-_KINDS: dict[type[Message], str] = {Beacon: "beacon", Nudge: "nudge", LeaderSigns: "leaders", Ask: "ask"}
+def _lock_ask(value: Mapping[str, Any]) -> LockAsk:
+    return LockAsk(_text(value["sender"]), _whole(value["number"]), _text(value["name"]))
+
+
+def _lock_answer(value: Mapping[str, Any]) -> LockAnswer:
+    return LockAnswer(
+        sender=_text(value["sender"]),
+        asked=_text(value["asked"]),
+        number=_whole(value["number"]),
+        name=_text(value["name"]),
+        tab=_text(value["tab"]),
+        age=_seconds(value["age"]),
+        shared=_flag(value["shared"]),
+    )
+
+
+def _flight_end(value: Mapping[str, Any]) -> FlightEnd:
+    end = FlightEnd(
+        sender=_text(value["sender"]),
+        name=_text(value["name"]),
+        value=value["value"],
+        error=_text(value["error"], empty=True),
+        reason=value["reason"],
+        code=_text(value["code"], empty=True),
+    )
+    if not isinstance(end.reason, str) or not isinstance(end.value, str | None):
+        raise ValueError("text")
+    if end.value is not None:
+        loads(end.value)
+    return end
+
+
+def _request(value: Mapping[str, Any]) -> Request:
+    return Request(
+        sender=_text(value["sender"]),
+        call=_text(value["call"]),
+        resource=_text(value["resource"]),
+        leader=_text(value["leader"]),
+        epoch=_whole(value["epoch"]),
+        method=_text(value["method"]),
+        args=_body(value["args"]),
+        tab=_text(value["tab"]),
+        connection=_text(value["connection"]),
+        version=_text(value["version"], empty=True),
+        capabilities=tuple(_text(item) for item in _list(value["capabilities"])),
+        key=_text(value["key"]),
+        left=_seconds(value["left"]),
+        fresh=_flag(value["fresh"]),
+    )
+
+
+def _accepted(value: Mapping[str, Any]) -> Accepted:
+    return Accepted(
+        sender=_text(value["sender"]),
+        to=_text(value["to"]),
+        call=_text(value["call"]),
+        leader=_text(value["leader"]),
+        epoch=_whole(value["epoch"]),
+        begun=_flag(value["begun"]),
+        idempotent=_flag(value["idempotent"]),
+    )
+
+
+def _reply(value: Mapping[str, Any]) -> Reply:
+    if value["outcome"] not in OUTCOMES:
+        raise ValueError("outcome")
+    return Reply(
+        sender=_text(value["sender"]),
+        to=_text(value["to"]),
+        call=_text(value["call"]),
+        leader=_text(value["leader"]),
+        epoch=_whole(value["epoch"]),
+        outcome=value["outcome"],
+        value=_body(value["value"]),
+    )
+
+
+def _state(value: Mapping[str, Any]) -> StateNote:
+    return StateNote(
+        sender=_text(value["sender"]),
+        resource=_text(value["resource"]),
+        leader=_text(value["leader"]),
+        tab=_text(value["tab"]),
+        epoch=_whole(value["epoch"]),
+        number=_whole(value["number"]),
+        value=_body(value["value"], empty=True),
+    )
+
+
+def _resync(value: Mapping[str, Any]) -> Resync:
+    return Resync(_text(value["sender"]), _text(value["resource"]), _text(value["leader"]))
+
+
+def _body(value: object, *, empty: bool = False) -> str:
+    """JSON text, checked here: whoever reads it later may rely on it."""
+    if not isinstance(value, str) or len(value) > MAX_BODY:
+        raise ValueError("body")
+    if value or not empty:
+        loads(value)
+    return value
+
+
+_KINDS: dict[type[Message], str] = {
+    Request: "request",
+    Accepted: "accepted",
+    Reply: "reply",
+    StateNote: "state",
+    Resync: "resync",
+    Beacon: "beacon",
+    Nudge: "nudge",
+    LeaderSigns: "leaders",
+    Ask: "ask",
+    LockAsk: "lock-ask",
+    LockAnswer: "lock-answer",
+    FlightEnd: "flight-end",
+}
 _READERS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
+    "request": _request,
+    "accepted": _accepted,
+    "reply": _reply,
+    "state": _state,
+    "resync": _resync,
     "beacon": _beacon,
     "nudge": _nudge,
     "leaders": _signs,
     "ask": _ask,
+    "lock-ask": _lock_ask,
+    "lock-answer": _lock_answer,
+    "flight-end": _flight_end,
 }
 
 
