@@ -226,7 +226,8 @@ OUTCOMES = frozenset({"value", "error", "refused", "no-handler", "busy", "over",
 MAX_BODY = 100_000
 """Characters of one value as JSON in ASCII: quoted inside a message it is at most twice as long."""
 
-Message = Request | Accepted | Reply | StateNote | Resync | Beacon | Nudge | LeaderSigns | Ask | LockAsk | LockAnswer | FlightEnd
+Questioning = Request | Accepted | Reply | StateNote | Resync
+Message = Questioning | Beacon | Nudge | LeaderSigns | Ask | LockAsk | LockAnswer | FlightEnd
 
 
 class Ignored(ValueError):
