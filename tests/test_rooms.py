@@ -25,13 +25,15 @@ ALLOWED: dict[str, set[str]] = {
     "authority": {"ports", "fencing"},
     "leadership": {"ports", "tasks", "observe", "fencing", "presence", "election", "authority"},
     "queue": {"ports", "tasks", "observe", "fencing", "election", "leadership"},
+    "locking": {"ports", "tasks", "observe"},
     "reopening": {"ports"},
     "services": {
         *("ports", "tasks", "observe", "fencing", "presence", "authority", "leadership", "queue"),
         "reopening",
+        "locking",
     },
-    "tab": {"ports", "tasks", "observe", "presence", "election", "leadership", "queue", "services"},
-    "host": {"ports", "tasks", "observe", "presence", "election", "leadership", "queue", "tab", "services"},
+    "tab": {"locking", "ports", "tasks", "observe", "presence", "election", "leadership", "queue", "services"},
+    "host": {"locking", "ports", "tasks", "observe", "presence", "election", "leadership", "queue", "tab", "services"},
     "server": {"fencing"},
     "testing": {"fencing"},
 }

@@ -29,6 +29,8 @@ TabhelmError
 ├── Unreachable                           an HTTP request got no answer: its outcome is unknown
 ├── IdentifierReused       (ValueError)   an operation id came again with another payload
 ├── AlreadyStanding        (ValueError)   this tab stands for the resource already
+├── CircuitOpen                           a leader's downstream dependency failed too often; it is not asked now
+├── InvalidTransition      (RuntimeError) an election was to take a step that its table does not hold
 ├── ElectionStopped                       the election is over: the state that was waited for will not come
 ├── EngineLost                            the engine that answered us is gone; the caller may try again
 ├── NotJoined              (RuntimeError) the tab left, or has not joined yet
@@ -258,6 +260,23 @@ class AlreadyStanding(TabhelmError, ValueError):
     """One tab is one candidate for a resource: share its election, or stop it first. The message names the resource."""
 
     code = "already-standing"
+
+
+class CircuitOpen(TabhelmError):
+    """A circuit breaker is open: the call was not made. ``retry_in``: seconds until the next one is tried."""
+
+    code = "circuit-open"
+
+    def __init__(self, name: str, retry_in: float) -> None:
+        super().__init__(f"the circuit {name!r} is open after repeated failures: try again in {retry_in:.3g} s")
+        self.name = name
+        self.retry_in = retry_in
+
+
+class InvalidTransition(TabhelmError, RuntimeError):
+    """An election was to take a step that its table does not hold: a fault in tabhelm. The message names both states."""
+
+    code = "invalid-transition"
 
 
 class ElectionStopped(TabhelmError):

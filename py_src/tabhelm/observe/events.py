@@ -118,6 +118,26 @@ class OperationDied:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldLockLost:
+    """A lock of the app's own (or of a single flight) ended under a body that was running."""
+
+    lock: str
+    tab: str
+    reason: str
+    held_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LockTimedOut:
+    """A lock of the app's own was not free in time. ``holder``: the tab that held it, if known."""
+
+    lock: str
+    tab: str
+    waited_ms: float
+    holder: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StorageChanged:
     """The database opened, was closed under us, gave way to an upgrade, or is blocked."""
 
@@ -146,6 +166,8 @@ Event = (
     | WriteRefused
     | QueuePaused
     | OperationDied
+    | HeldLockLost
+    | LockTimedOut
     | StorageChanged
     | TaskFailed
 )

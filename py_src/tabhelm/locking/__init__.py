@@ -1,0 +1,26 @@
+"""What may only one tab do at a time? Locks of the app's own, and work that one tab does for all (single flight)."""
+
+from __future__ import annotations
+
+from tabhelm.locking.hub import Holder, LockHub
+from tabhelm.locking.interruption import Interruption
+from tabhelm.locking.lock import Lock, Who, lock_name
+from tabhelm.locking.outcome import MAX_RESULT, Outcome
+from tabhelm.locking.single_flight import SingleFlights, TabFlights, fly
+from tabhelm.locking.tab_locks import LockRequest, TabLocks
+
+__all__ = [
+    "MAX_RESULT",
+    "Holder",
+    "Interruption",
+    "Lock",
+    "LockHub",
+    "LockRequest",
+    "Outcome",
+    "SingleFlights",
+    "TabFlights",
+    "TabLocks",
+    "Who",
+    "fly",
+    "lock_name",
+]

@@ -1,0 +1,202 @@
+"""The locks of one tab: asking, waiting, giving up.
+
+A request waits in line as the browser has it, first in, first out. It is withdrawn the moment its page freezes, hangs
+or goes away (the browser would grant the lock to a page that stands still), and made again when the page goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+
+from tabhelm.errors import LockReentered, LockTimeout, LockUnavailable, LockWithdrawn, NotJoined
+from tabhelm.locking.hub import LONGEST_ASK, LockHub, told
+from tabhelm.locking.interruption import Interruption
+from tabhelm.locking.lock import Holding, Lock, Who, lock_name
+from tabhelm.observe import LockTimedOut
+from tabhelm.ports import HeldLock, Timer
+
+_TIMED_OUT = "timed-out"
+_LEFT = "left"
+
+
+class LockRequest:
+    """``async with tab.lock(…) as lock``: waits for the lock, and holds it as long as the body runs. For one use."""
+
+    def __init__(self, locks: TabLocks, name: str, shared: bool, if_available: bool, timeout: float | None) -> None:
+        self._locks = locks
+        self._name = name
+        self._shared = shared
+        self._if_available = if_available
+        self._timeout = timeout
+        self._holding: Holding | None = None
+
+    async def __aenter__(self) -> Lock:
+        lock = await self._locks.acquire(
+            self._name, shared=self._shared, if_available=self._if_available, timeout=self._timeout
+        )
+        self._holding = Holding(lock)
+        return lock
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            holding.over(error)
+
+
+class TabLocks:
+    """The locks of one tab. ``who`` says who it is now: its connection changes when its page is restored."""
+
+    def __init__(self, hub: LockHub, who: Callable[[], Who]) -> None:
+        self.hub = hub
+        self._who = who
+        self._left: str | None = None
+        self._held: dict[Lock, None] = {}
+        self._asking: dict[Interruption, None] = {}
+        self._kept_out: list[asyncio.Future[None]] = []
+
+    @property
+    def tab(self) -> str:
+        """The tab's id."""
+        return self._who().tab
+
+    def request(
+        self, name: str, *, scope: str | None, shared: bool, if_available: bool, timeout: float | None
+    ) -> LockRequest:
+        """See ``Tab.lock``."""
+        if timeout is not None and not 0 <= timeout < 2**31:
+            raise ValueError(f"timeout {timeout!r} of lock {name!r} is not valid: seconds, at least 0, or None")
+        if if_available and timeout is not None:
+            raise ValueError(f"lock {name!r}: if_available never waits, so timeout can mean nothing: leave one out")
+        full = lock_name(self.hub.app, self.hub.protocol, "mutation", name, scope)
+        return LockRequest(self, full, shared, if_available, timeout)
+
+    async def acquire(
+        self,
+        name: str,
+        *,
+        shared: bool = False,
+        if_available: bool = False,
+        timeout: float | None = None,
+        again: bool = True,
+    ) -> Lock:
+        """Wait for the lock with this full name. Cancelling withdraws the request.
+
+        ``again``: a request that is withdrawn because the page froze or went away is made again when it is back.
+
+        Raises:
+            LockTimeout, LockUnavailable, LockReentered: see ``Tab.lock``.
+            LockWithdrawn: the page may hold nothing now, and ``again`` is false.
+            NotJoined: the tab has left.
+            NoAuthority: this context can have no locks.
+        """
+        self._require_joined()
+        task = asyncio.current_task()
+        if any(lock.task is task for lock in self.hub.held(name)):
+            if if_available:
+                raise LockUnavailable(name)
+            raise LockReentered(f"lock {name!r} is held by the very code that asks for it: it would wait for ever")
+        interruption = Interruption()
+        deadline = None if timeout is None else _Deadline(self.hub, name, timeout, interruption)
+        self._asking[interruption] = None
+        try:
+            held = await self._ask(name, shared, if_available, again)
+        except asyncio.CancelledError:
+            if not interruption.caught():
+                raise
+            if interruption.cause == _TIMED_OUT and deadline is not None:
+                raise deadline.error(self.tab) from None
+            raise self._not_joined() from None
+        finally:
+            interruption.close()
+            del self._asking[interruption]
+            if deadline is not None:
+                deadline.close()
+        if held is None:
+            raise LockUnavailable(name)
+        lock = Lock(self.hub, held, shared, self._who)
+        self._held = {each: None for each in self._held if each.held}
+        self._held[lock] = None
+        return lock
+
+    async def _ask(self, name: str, shared: bool, if_available: bool, again: bool) -> HeldLock | None:
+        locks = self.hub.locks
+        while True:
+            owner = self._who().connection
+            try:
+                mode = "shared" if shared else "exclusive"
+                return await locks.acquire(name, owner=owner, mode=mode, if_available=if_available)  # type: ignore[arg-type]
+            except LockWithdrawn:
+                if not again:
+                    raise
+            while not locks.admitted(self._who().connection):
+                await self._admission()
+
+    async def _admission(self) -> None:
+        """Wait until the page's state changes: it may be back."""
+        kept_out = asyncio.get_running_loop().create_future()
+        self._kept_out.append(kept_out)
+        try:
+            await kept_out
+        finally:
+            self._kept_out.remove(kept_out)
+
+    def look(self) -> None:
+        """The page's state has changed."""
+        for kept_out in self._kept_out:
+            if not kept_out.done():
+                kept_out.set_result(None)
+
+    def leave(self, reason: str) -> None:
+        """The tab leaves: everything is let go, nothing is waited for."""
+        self._left = reason
+        for interruption in list(self._asking):
+            interruption.end(_LEFT)
+        held, self._held = self._held, {}
+        for lock in held:
+            lock.lose(reason)
+
+    def _require_joined(self) -> None:
+        if self._left is not None:
+            raise self._not_joined()
+
+    def _not_joined(self) -> NotJoined:
+        return NotJoined(f"tab {self.tab!r} has left ({self._left}): join again")
+
+
+class _Deadline:
+    """Ends a wait in time; shortly before, asks who is to blame."""
+
+    def __init__(self, hub: LockHub, name: str, timeout: float, interruption: Interruption) -> None:
+        self._hub = hub
+        self._name = name
+        self._timeout = timeout
+        self._number: int | None = None
+        self._timers: list[Timer] = [
+            hub.clock.call_later(max(timeout - LONGEST_ASK, timeout / 2), self._ask),
+            hub.clock.call_later(timeout, lambda: interruption.end(_TIMED_OUT)),
+        ]
+
+    def _ask(self) -> None:
+        self._number = self._hub.ask(self._name)
+
+    def error(self, own_tab: str) -> LockTimeout:
+        holders = self._hub.holders(self._name, self._number)
+        first = max(holders, key=lambda holder: holder.age, default=None)
+        who, age = (None, None) if first is None else (first.tab, first.age)
+        self._hub.events.emit(LockTimedOut(self._name, own_tab, self._timeout * 1000, who))
+        return LockTimeout(
+            f"lock {self._name!r} was not free within {self._timeout:g} s: {told(holders, own_tab)}",
+            name=self._name,
+            holder=who,
+            held_for=age,
+        )
+
+    def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        if self._number is not None:
+            self._hub.forget(self._number)
