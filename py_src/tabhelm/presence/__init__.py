@@ -6,13 +6,14 @@ from __future__ import annotations
 from tabhelm.presence.beacon import Beaconer
 from tabhelm.presence.engine_watch import EngineWatch
 from tabhelm.presence.identity import Identity, TabMemory, claim_identity, draw_id
-from tabhelm.presence.roster import LeaderInfo, Liveness, Roster, TabInfo
+from tabhelm.presence.roster import LeaderInfo, LeaderReport, Liveness, Roster, TabInfo
 
 __all__ = [
     "Beaconer",
     "EngineWatch",
     "Identity",
     "LeaderInfo",
+    "LeaderReport",
     "Liveness",
     "Roster",
     "TabInfo",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tabhelm.messages import Beacon, LeaderNote, LeaderSigns, TabNote, encode
+from dataclasses import replace
+
+from tabhelm.messages import Beacon, LeaderNote, LeaderSigns, Progress, TabNote, encode
 from tabhelm.names import is_queue
 from tabhelm.ports import Channel, Clock, Entropy, Timer
 from tabhelm.presence.roster import BEAT, LEADER_BEAT, Roster
@@ -41,6 +43,7 @@ class Beaconer:
         self._beat: Timer | None = None
         self._tick: Timer | None = None
         self._said: object = None
+        self._reports: list[tuple[str, Progress]] = []
         self._stop = roster.subscribe(self._changed)
 
     def close(self) -> None:
@@ -86,7 +89,9 @@ class Beaconer:
 
     def _own(self) -> object:
         tabs, leaders = self._roster.own_notes(0.0)  # at time 0 all ages are 0: growing older is no change
-        return (tabs, leaders) if tabs else None
+        # A loop may tell its progress as often as it likes: it goes out with the next beat.
+        quiet = tuple(replace(note, progress=None, progress_age=None) for note in leaders)
+        return (tabs, quiet) if tabs else None
 
     def speak(self) -> None:
         """Say now who is here."""
@@ -103,15 +108,21 @@ class Beaconer:
         if own is None and self._said is None:
             return
         self._said = own
+        reports = [(note.health, note.progress) for note in leaders]
+        news, self._reports = reports != self._reports, reports
         pause = LEADER_BEAT if leaders else BEAT
         # A hidden page promises less, though it tries to speak as often as ever.
         self._post(tabs, leaders, max(pause, HIDDEN_BEAT) if self._roster.throttled else pause)
         if tabs:
             self._beat = self._clock.call_later(pause, self.speak)
+        if news:
+            self._roster.tell()  # our own tabs hear of their leaders' progress as often as everybody else
 
     def _post(self, tabs: tuple[TabNote, ...], leaders: tuple[LeaderNote, ...], pause: float) -> None:
         self._number += 1
-        self._channel.post(encode(Beacon(self._roster.engine_id, self._number, pause, tabs, leaders)))
+        self._channel.post(
+            encode(Beacon(self._roster.engine_id, self._number, pause, tabs, leaders, self._roster.build))
+        )
         queues = tuple(note for note in leaders if is_queue(note.resource))
         if self._queue_channel is not None and (queues or self._led_queues):
             self._led_queues = bool(queues)
