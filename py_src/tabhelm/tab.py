@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import AlreadyStanding, InvalidName, NotJoined
-from tabhelm.leadership import Election, LeaderContext, LeaderLoop, State, Stopped
+from tabhelm.leadership import Candidacy, Election, LeaderContext, LeaderLoop, State, Stopped
+from tabhelm.locking import LockRequest, TabFlights, TabLocks, Who
 from tabhelm.messages import MAX_ITEMS, TabNote
 from tabhelm.names import MAX_NAME, QUEUE_RESOURCE, Resource, queue_resource
 from tabhelm.observe import TabJoined, TabLeft
@@ -17,6 +19,8 @@ from tabhelm.queue import Queue
 from tabhelm.queue.flusher import BATCH
 from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.services import Services
+
+T = TypeVar("T")
 
 __all__ = ["QueueLoop", "Services", "Tab", "TabFacts"]
 
@@ -63,6 +67,8 @@ class Tab:
         self._leaving: list[Election] = []
         self._confirmer = confirmer
         self._elections: dict[str, Election] = {}
+        self.locks = TabLocks(services.locks, self._who)
+        self._flights = TabFlights(services.flights, self.locks, services.tasks)
         self._announce()
         services.events.emit(TabJoined(identity.tab_id, identity.connection_id, identity.generation))
 
@@ -124,6 +130,50 @@ class Tab:
                 policy = policy or LeadershipPolicy(online=True)
                 self._stand(resource, flusher, policy, barred=lambda: self._barred_from(scope))
         return queue
+
+    def lock(
+        self,
+        name: str,
+        *,
+        scope: str | None = None,
+        shared: bool = False,
+        if_available: bool = False,
+        timeout: float | None = None,
+    ) -> LockRequest:
+        """``async with tab.lock("case-42") as lock``: one tab at a time, or several that share it.
+
+        Waiters are served in order. The body is cancelled, and ``LockLost`` comes out of it, when the tab may hold
+        nothing any more (its page froze, hung, left). ``if_available``: not to wait at all. ``timeout``: in seconds.
+
+        Raises:
+            InvalidName: a name is not allowed.
+            NotJoined: the tab has left.
+            LockUnavailable: with ``if_available``, when it is taken; the body does not run.
+            LockTimeout: it was not free in time; names its holder, if known.
+            LockReentered: the same task holds it already.
+            ValueError: ``timeout`` is no time, or given together with ``if_available``.
+        """
+        self._require_joined()
+        return self.locks.request(name, scope=scope, shared=shared, if_available=if_available, timeout=timeout)
+
+    async def single_flight(
+        self, key: str, work: Callable[[], Awaitable[T]], *, scope: str | None = None, timeout: float | None = None
+    ) -> T:
+        """Let one tab do it (``await work()``) and give its result, or its error, to all that asked meanwhile.
+
+        The result goes to other tabs as JSON. A tab that dies, freezes or hangs while it works is replaced by one that
+        waits. Callers in one tab share one result object, and the error itself. Giving up (cancelling, ``timeout`` in
+        seconds) stops the work only if nobody else in this tab waits for it.
+
+        Raises:
+            InvalidName, NotJoined: as for ``lock``.
+            FlightFailed: it failed in another tab; names its error.
+            NotCloneable: it was done here, and the result cannot go to other tabs.
+            LockLost: it was being done here, and the page froze, hung or left meanwhile.
+            LockTimeout: nothing came in time.
+        """
+        self._require_joined()
+        return await self._flights.join(key, work, scope=scope, timeout=timeout)
 
     def _barred_from(self, scope: str | None) -> str | None:
         """Another user's cookies would carry this scope's operations."""
@@ -196,7 +246,7 @@ class Tab:
         if session_changed and user_session != self.facts.user_session:
             self.facts = replace(self.facts, user_session=user_session)
             for election in self._elections.values():
-                election.step_down("session-changed")
+                election.step_down("logout" if user_session is None else "session-changed")
         self._announce()
         self._look()
 
@@ -247,6 +297,7 @@ class Tab:
         self.services.events.emit(TabLeft(self.identity.tab_id, self.identity.connection_id, self._left or "left"))
 
     def _stop_elections(self, reason: str) -> None:
+        self.locks.leave(reason)
         self._leaving = list(self._elections.values())
         for election in self._leaving:
             election.stop(reason)
@@ -271,9 +322,23 @@ class Tab:
             online=self.state.online,
             version=self.facts.version,
             capabilities=tuple(sorted(self.facts.capabilities)),
-            stands=tuple(self._elections),
+            stands=tuple(key for key, election in self._elections.items() if election.candidacy.stands),
             age=0.0,
+            scores=tuple((key, said.score) for key, said in self._candidacies() if said.score),
+            turns=tuple((key, said.turn) for key, said in self._candidacies() if said.turn),
         )
+
+    def _candidacies(self) -> Iterable[tuple[str, Candidacy]]:
+        return ((key, election.candidacy) for key, election in self._elections.items())
+
+    @property
+    def user_session(self) -> str | None:
+        """Who is signed in, in this tab's own words."""
+        return self.facts.user_session
+
+    def announce(self) -> None:
+        """What one of its elections says of it changed."""
+        self._announce()
 
     def _announce(self) -> None:
         if self._left is None:
@@ -284,7 +349,13 @@ class Tab:
         for resource in self._elections:
             self.services.roster.clear_leading(resource, connection_id, now)
 
+    def _who(self) -> Who:
+        lifecycle = self.state.lifecycle
+        trouble = "stalled" if self._stalled else lifecycle if lifecycle in ("frozen", "closing") else ""
+        return Who(self.identity.tab_id, self.identity.connection_id, trouble)
+
     def _look(self) -> None:
+        self.locks.look()
         for election in list(self._elections.values()):
             election.look()
 

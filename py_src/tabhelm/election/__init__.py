@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from tabhelm.election.backoff import NO_FAILURE, Backoff
-from tabhelm.election.eligibility import ineligible
+from tabhelm.election.eligibility import ineligible, own_say, session_unfit
 from tabhelm.election.policy import LeadershipPolicy
-from tabhelm.election.ranking import rank
+from tabhelm.election.ranking import outdated, outranked, rank
 from tabhelm.election.takeover import Takeover
+from tabhelm.election.versions import version_key
 
-__all__ = ["NO_FAILURE", "Backoff", "LeadershipPolicy", "Takeover", "ineligible", "rank"]
+__all__ = [
+    "NO_FAILURE",
+    "Backoff",
+    "LeadershipPolicy",
+    "Takeover",
+    "ineligible",
+    "outdated",
+    "outranked",
+    "own_say",
+    "rank",
+    "session_unfit",
+    "version_key",
+]

@@ -18,6 +18,9 @@ NO_FAILURE = frozenset(
         "storage-wiped",
         "taken-over",
         "session-changed",
+        "logout",
+        "generation-changed",
+        "outranked",
         "forced",
     }
 )

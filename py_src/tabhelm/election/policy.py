@@ -38,8 +38,8 @@ class LeadershipPolicy:
     online: bool = False
     """Only a tab that is online may lead."""
     session: str | None = None
-    """Whose tab may lead: ``"any"`` needs somebody who is signed in; another text needs this user session, or one whose
-    first parts it is; ``None``: anybody, or nobody. Under each of them, a change of the session ends a tenure."""
+    """Whose tab may lead: ``"any"`` needs somebody who is signed in; another text needs this user session, or its first
+    parts (``user`` for ``user:123``); ``None``: anybody's, or nobody's. In any case a change of session ends a tenure."""
     newest: bool = False
     """A tab does not lead while one with a newer version of the app stands: versions are compared as dotted numbers."""
     eligible: Eligible | None = None

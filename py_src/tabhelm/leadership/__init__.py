@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tabhelm.leadership.candidacy import Candidacy
 from tabhelm.leadership.context import LeaderContext
 from tabhelm.leadership.election import Candidate, Election, LeaderLoop
 from tabhelm.leadership.states import BackingOff, Idle, Leading, State, SteppingDown, Stopped, Waiting
@@ -9,6 +10,7 @@ from tabhelm.leadership.tenure import Tenure, TokenStream
 
 __all__ = [
     "BackingOff",
+    "Candidacy",
     "Candidate",
     "Election",
     "Idle",

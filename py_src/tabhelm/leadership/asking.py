@@ -6,7 +6,6 @@ or when its handler is declared idempotent; else its asker learns that nobody kn
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -92,21 +91,6 @@ class Asking:
         self._open: dict[str, Question] = {}
         self._closed = False
 
-    async def ask(
-        self, resource: str, method: str, args: str, asker: TabInfo, timeout: float, key: str | None, over: Over
-    ) -> Any:
-        """Put a question, and wait for what becomes of it; see ``Election.ask``."""
-        question = self.put(resource, method, args, asker, timeout, key)
-        done = asyncio.Event()
-        question.on_settled(done.set)
-        forget = over(lambda error: self.settle(question, error=error))
-        try:
-            await done.wait()
-        finally:
-            forget()
-            self.withdraw(question)
-        return question.result()
-
     def put(
         self,
         resource: str,
@@ -167,7 +151,7 @@ class Asking:
         """The engine ends."""
         self._closed = True
         for question in list(self._open.values()):
-            self.settle(question, error=self._unanswered(question) or ElectionStopped(question.resource, "closed"))
+            self.settle(question, error=ElectionStopped(question.resource, "closed"))
 
     # -- who leads ----------------------------------------------------------------------------------------------------
 
@@ -296,10 +280,6 @@ class Asking:
         return LeaderChanged(question.resource, question.method, "not-sent") if question.put else None
 
 
-Over = Callable[[Callable[[TabhelmError], None]], Callable[[], None]]
-"""Takes what to do when the asker's election is over; returns the way to forget it."""
-
-
 def check_timeout(timeout: object) -> float:
     """Seconds to wait for an answer.
 
@@ -308,9 +288,7 @@ def check_timeout(timeout: object) -> float:
     """
     number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and math.isfinite(timeout)
     if not number or not 0 < timeout <= LONGEST:  # type: ignore[operator]
-        raise ValueError(
-            f"timeout {timeout!r:.80} is not valid: a positive number of seconds, up to a day, is expected"
-        )
+        raise ValueError(f"timeout {timeout!r:.80} is not valid: a number of seconds, up to a day, is expected")
     return float(timeout)  # type: ignore[arg-type]
 
 

@@ -13,20 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from tabhelm.authority.base import Hold
-from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, Takeover, ineligible, rank
+from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, Takeover, rank
 from tabhelm.errors import ElectionStopped, LockWithdrawn, TabhelmError
+from tabhelm.leadership.asking import TIMEOUT
+from tabhelm.leadership.candidacy import UNHEALTHY, Candidacy
 from tabhelm.leadership.changes import Changes
 from tabhelm.leadership.context import LeaderContext
 from tabhelm.leadership.office import Candidate, ElectionServices, LeaderLoop
+from tabhelm.leadership.publishing import PublishedState
+from tabhelm.leadership.questions import ask
 from tabhelm.leadership.silence import Silence
 from tabhelm.leadership.states import (
-    TRANSITIONS,
     BackingOff,
     Idle,
     Leading,
     State,
+    SteppingDown,
     Stopped,
     Waiting,
+    check_transition,
     name_of,
 )
 from tabhelm.leadership.term import Term
@@ -73,10 +78,9 @@ class Election:
         self.services = services
         self.changes = Changes(services.clock)
         self.status: State = Idle("starting")
+        self.candidacy = Candidacy(self.key, policy, candidate, services, barred, lambda: self._overrun)
         self._loop = loop
-        self._barred = barred
-        # Force is only safe where the old holder's late writes are refused.
-        self._takeover = policy.takeover if services.authority.guarantees.fenced else Takeover.never
+        self._authority = services.authorities.choice(policy.authorities, resource)
         self._claim: _Claim | None = None
         self._news: Timer | None = None
         self._stop: str | None = None
@@ -86,6 +90,7 @@ class Election:
         self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
         self._subscribers: list[Callable[[State], None]] = []
         self._unsubscribe = services.roster.subscribe(self._heard_news)
+        self._follower = services.exchange.publishing.follow(self.key)
         self._task = services.tasks.start(self._run(), f"election {self.key}")
 
     # -- for the owner ------------------------------------------------------------------------------------------------
@@ -94,8 +99,41 @@ class Election:
         """Who is said to lead: a hint."""
         return self.services.roster.leader(self.key, self.services.clock.monotonic())
 
+    async def ask(
+        self, method: str, args: Any = None, *, timeout: float = TIMEOUT, idempotency_key: str | None = None
+    ) -> Any:
+        """Ask whoever leads, from any tab that stands, leading or not; returns what its handler returns.
+
+        While nobody leads it waits for the next leader. ``timeout`` is in seconds. Cancelling it stops the waiting, not
+        a handler that has begun. ``idempotency_key``: for the handler; one is drawn if none is given.
+
+        Raises:
+            NoLeader: nobody led in time; nothing happened.
+            LeaderChanged: the leader that was asked leads no more; ``outcome`` says whether it may have acted.
+            AskTimeout: it leads, but did not answer in time; it may have acted.
+            HandlerFailed: the handler raised.
+            AskRefused: the handler refused.
+            NoHandler: the leader serves no such method.
+            NotCloneable: ``args`` cannot go to another tab; nothing was sent.
+            TooManyCalls: too many questions are open.
+            ElectionStopped: this election is over.
+            ValueError: the method or the timeout is not valid.
+        """
+        return await ask(self.services.exchange, self, method, args, timeout, idempotency_key)
+
+    @property
+    def state(self) -> PublishedState | None:
+        """What the leader published last; ``None`` before anything was."""
+        return self._follower.state
+
+    def on_state(self, callback: Callable[[PublishedState], None]) -> Callable[[], None]:
+        """Call back at every change of ``state``; returns the way to stop."""
+        return self._follower.subscribe(callback)
+
     def look(self) -> None:
-        """The tab changed (lifecycle, visibility, network, capabilities): act on it at once."""
+        """The tab changed (lifecycle, visibility, network, capabilities, whatever ``eligible`` and ``score`` depend
+        on): act on it at once."""
+        self.candidacy.look()
         self.changes.tell()
 
     def step_down(self, reason: str = "step-down") -> None:
@@ -172,18 +210,22 @@ class Election:
 
     def barred(self) -> str | None:
         """Why nothing may go on: stopped, or the tab may not lead now."""
-        return self._stop or self._unfit()
+        return self._stop or self.candidacy.unfit()
 
     def resigning(self) -> str | None:
         """Why leadership is to be given up, if it is."""
         return self._resign
 
+    def leads(self, epoch: int | None) -> None:
+        """Leadership has begun."""
+        self.candidacy.leads(epoch)
+
     def enter(self, state: State) -> None:
         """Change the status, and tell."""
         if state == self.status:
             return
+        check_transition(self.status, state)
         before, after = name_of(self.status), name_of(state)
-        assert after in TRANSITIONS[before], f"{before} -> {after} is no transition"
         self.status = state
         info = self.candidate.info()
         reason = str(getattr(state, "reason", "granted" if isinstance(state, Leading) else "eligible"))
@@ -202,6 +244,7 @@ class Election:
 
     async def _run(self) -> None:
         error: str | None = None
+        self.candidacy.look()
         try:
             while self._stop is None:
                 await self._round()
@@ -216,14 +259,16 @@ class Election:
             self.enter(Stopped(self._stop or "closed", error))
 
     async def _round(self) -> None:
-        if self._term is not None and self._term.working:
-            await self._idle("loop-still-running")  # it overran its grace; two bodies at once would be worse than none
-            return
-        if (reason := self._unfit()) is not None:
+        if (reason := self.candidacy.unfit()) is not None:
             await self._idle(reason)
             return
         if self._resign is not None:
             await self._back_off(self._resign)
+            return
+        if (left := self.candidacy.resting()) > 0:
+            if not isinstance(self.status, BackingOff):  # it was not fit to lead for a while of its rest
+                self.enter(BackingOff(UNHEALTHY, left))
+            await self.changes.wait(left)
             return
         place = self._place()
         patience = self._patience(place)
@@ -245,7 +290,7 @@ class Election:
         reason = await term.serve()
         if term.led_for > self.policy.max_backoff:
             self._backoff.reset()  # it led well for a while: what ended it is no repeated failure
-        if self.barred() is None:
+        if self.barred() is None or (reason == UNHEALTHY and self._stop is None):
             await self._back_off(reason)
 
     async def _idle(self, reason: str) -> None:
@@ -253,15 +298,20 @@ class Election:
         self.enter(Idle(reason))
         await self.changes.wait()
 
-    def _unfit(self) -> str | None:
-        """Why this tab may not lead now; ``None`` if it may."""
-        return ineligible(self.policy, self.candidate.info()) or self._barred()
+    @property
+    def _overrun(self) -> bool:
+        """Whether a loop still runs, beyond its term."""
+        return self._term is not None and self._term.working and not isinstance(self.status, (Leading, SteppingDown))
 
     async def _back_off(self, reason: str) -> None:
-        if reason in NO_FAILURE or reason == self._resign:
+        if reason != UNHEALTHY and (reason in NO_FAILURE or reason == self._resign):
             self._backoff.reset()  # a short pause is enough
         delay = self._backoff.next()
         self._resign = self._claim = None
+        if reason == UNHEALTHY:
+            self.candidacy.rest(delay)
+            self.enter(BackingOff(reason, self.candidacy.resting()))
+            return
         self.enter(BackingOff(reason, delay))
         until = self.services.clock.monotonic() + delay
         while self._stop is None and (left := until - self.services.clock.monotonic()) > 0:
@@ -309,9 +359,7 @@ class Election:
 
     async def _ask(self, silence: Silence) -> Hold | None:
         identity = self.candidate.identity
-        asking = self.services.authority.acquire(
-            self.resource, owner=identity.connection_id, owner_id=identity.owner_id
-        )
+        asking = self._authority.acquire(self.resource, owner=identity.connection_id, owner_id=identity.owner_id)
         return await self._hold_of(
             asking,
             lambda: self._still_asks() and not self._overdue(silence),
@@ -321,7 +369,7 @@ class Election:
     async def _take_over(self, silence: Silence) -> Term | None:
         identity = self.candidate.identity
         silent_for = max(silence.lasted(), self._claim.silent_for if self._claim is not None else 0.0)
-        taking = self.services.authority.take_over(
+        taking = self._authority.take_over(
             self.resource,
             owner=identity.connection_id,
             owner_id=identity.owner_id,
@@ -353,6 +401,12 @@ class Election:
         if place != self._rank:
             self.enter(Waiting(True, place))
         return self._patience(place) is not None
+
+    @property
+    def _takeover(self) -> Takeover:
+        """Force is only safe where the old holder's late writes are refused, and needless where ownership expires."""
+        guarantees = self._authority.guarantees
+        return self.policy.takeover if guarantees.fenced and not guarantees.timeout_based else Takeover.never
 
     @property
     def _rank(self) -> int:

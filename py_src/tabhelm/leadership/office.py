@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tabhelm.authority.base import Authority
+from tabhelm.authority.choice import Authorities
 from tabhelm.election import LeadershipPolicy
 from tabhelm.leadership.changes import Changes
 from tabhelm.leadership.context import LeaderContext
+from tabhelm.leadership.exchange import Exchange
 from tabhelm.leadership.states import State
 from tabhelm.observe import Events
 from tabhelm.ports import Clock, Entropy, Http
@@ -28,8 +29,15 @@ class Candidate(Protocol):
     @property
     def identity(self) -> Identity: ...
 
+    @property
+    def user_session(self) -> str | None:
+        """Whose tab it is, if anybody is signed in."""
+
     def info(self) -> TabInfo:
         """How the tab is now."""
+
+    def announce(self) -> None:
+        """What one of its elections says of it changed: tell the others."""
 
     async def confirm(self, election: Election) -> bool:
         """Whether the tab can work now (a page acknowledges its grant). Bounded by the policy's ``engine_patience``."""
@@ -43,10 +51,11 @@ class ElectionServices:
     entropy: Entropy
     roster: Roster
     watch: EngineWatch
-    authority: Authority
+    authorities: Authorities
     events: Events
     tasks: Tasks
     http: Http
+    exchange: Exchange
 
 
 class Office(Protocol):
@@ -68,6 +77,9 @@ class Office(Protocol):
     @property
     def changes(self) -> Changes: ...
 
+    @property
+    def status(self) -> State: ...
+
     async def run_loop(self, context: LeaderContext) -> None:
         """The leader's own work."""
 
@@ -79,6 +91,9 @@ class Office(Protocol):
 
     def resigning(self) -> str | None:
         """Why leadership is to be given up, if it is."""
+
+    def leads(self, epoch: int | None) -> None:
+        """Leadership has begun."""
 
     def step_down(self, reason: str) -> None: ...
 

@@ -71,7 +71,7 @@ class _Record:
 
 
 class Served:
-    """One tenure's answers. Until ``serve`` is called for the first time, questions wait: its loop is only beginning."""
+    """One tenure's answers. Until ``serve`` is called for the first time, questions wait: its loop only begins."""
 
     def __init__(self, serving: Serving, resource: str, tenure: Tenure, tab: str, connection: str) -> None:
         self.resource = resource
@@ -110,6 +110,10 @@ class Served:
         self._serving.exchange.publishing.publish(self, text)
 
     # -- questions ----------------------------------------------------------------------------------------------------
+
+    def is_under(self, epoch: int) -> bool:
+        """Whether this tenure is, or was announced, under this epoch."""
+        return self.epoch <= epoch <= (self.tenure.epoch or 0)
 
     @property
     def busy(self) -> bool:
@@ -222,7 +226,7 @@ class Serving:
             self._repeat(record, request.sender)
             return
         served = self._served.get((request.resource, request.leader))
-        if served is None or served.epoch != request.epoch or served.tenure.ended is not None:
+        if served is None or not served.is_under(request.epoch) or served.tenure.ended is not None:
             if served is not None or self.exchange.own(request.leader):
                 self.reply(_Record(request), "declined", "null")
             return
@@ -269,6 +273,16 @@ def check_method(name: object) -> None:
     """
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME:
         raise ValueError(f"method {name!r:.80} is not valid: a text of 1 to {MAX_NAME} characters is expected")
+
+
+def check_key(key: object) -> None:
+    """An idempotency key: nothing, or 1 to 512 characters.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if key is not None and (not isinstance(key, str) or not 1 <= len(key) <= MAX_NAME):
+        raise ValueError(f"idempotency key {key!r:.80} is not valid: a text of 1 to {MAX_NAME} characters is expected")
 
 
 def _told(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tabhelm.errors import InvalidTransition
+
 
 @dataclass(frozen=True, slots=True)
 class Idle:
@@ -65,15 +67,31 @@ _NAMES: dict[type, str] = {
 }
 
 TRANSITIONS: dict[str, frozenset[str]] = {
-    "idle": frozenset({"waiting", "stopped", "idle"}),
+    "idle": frozenset({"idle", "waiting", "backing-off", "stopped"}),
     "waiting": frozenset({"waiting", "leading", "backing-off", "idle", "stopped"}),
     "leading": frozenset({"stepping-down"}),
     "stepping-down": frozenset({"backing-off", "idle", "stopped"}),
     "backing-off": frozenset({"waiting", "idle", "stopped", "backing-off"}),
     "stopped": frozenset(),
 }
+"""From each state, to which others; from one to itself where only its details change. Whoever leads steps down first,
+whatever happens, and nothing comes after ``stopped``."""
 
 
 def name_of(state: State) -> str:
     """The state's name on the wire: ``stepping-down``."""
     return _NAMES[type(state)]
+
+
+def check_transition(before: State, after: State) -> None:
+    """Refuse what is no step of an election.
+
+    Raises:
+        InvalidTransition: ``TRANSITIONS`` does not hold it: a fault in tabhelm.
+    """
+    old, new = name_of(before), name_of(after)
+    if new not in TRANSITIONS[old]:
+        raise InvalidTransition(
+            f"an election cannot go from {old!r} to {new!r} ({getattr(after, 'reason', 'no reason')}): "
+            f"allowed are {', '.join(sorted(TRANSITIONS[old])) or 'none'}"
+        )

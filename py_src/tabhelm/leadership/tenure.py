@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tabhelm.authority.base import Hold
 from tabhelm.errors import InvalidPayload, LeadershipLost, NotFenced
 from tabhelm.fencing.epochs import Grant
 from tabhelm.fencing.token import FencingToken, HighWater
 from tabhelm.messages import MAX_WORD, Progress
+
+if TYPE_CHECKING:
+    from tabhelm.leadership.serving import Served
 
 
 class Tenure:
@@ -25,6 +29,8 @@ class Tenure:
         self._revoked: str | None = None
         self._streams: dict[str, TokenStream] = {}
         self._watchers: list[Callable[[], None]] = []
+        self.served: Served | None = None
+        """What it answers and publishes, once its loop is about to start."""
         self._reporters: list[Callable[[], None]] = []
         self.progress: Progress = None
         """What the loop last said of how far it is."""

@@ -2,7 +2,7 @@
 
 A grant is not leadership: the tab must acknowledge it, the epoch must be durable, and the receiver must have seen it,
 before the loop starts. Stepping down has one order: revoke the token, tell the loop, wait for it up to ``grace``,
-release, announce.
+release, announce. Others learn that nobody leads when the lock is free, not before: they would only ask in vain.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 
 from tabhelm.authority.base import Hold
-from tabhelm.election import rank
+from tabhelm.election import outranked, rank
 from tabhelm.errors import LeadershipLost, TabhelmError
+from tabhelm.leadership.announcing import announce
 from tabhelm.leadership.beginning import acknowledged, begin
 from tabhelm.leadership.context import LeaderContext
 from tabhelm.leadership.office import Office
 from tabhelm.leadership.states import Leading, SteppingDown
 from tabhelm.leadership.tenure import Tenure
-from tabhelm.messages import LeaderNote
 from tabhelm.observe import LoopFailed, LoopOverran
 from tabhelm.ports import Timer
 
 _GRACELESS = frozenset({"frozen", "stalled", "closing"})
+_GENERATION_CHANGED = "generation-changed"
 
 
 class Term:
@@ -33,8 +34,12 @@ class Term:
         self._office = office
         self._hold = hold
         self._silent_for = silent_for
+        self._me = office.candidate.identity
         self._body: asyncio.Task[None] | None = None
         self._hold_limit: Timer | None = None
+        self._began = 0.0
+        self._verified = 0
+        """The highest epoch that others claimed, and that the store was asked about."""
 
     @property
     def working(self) -> bool:
@@ -52,6 +57,7 @@ class Term:
             return begun if isinstance(begun, str) else await self._lead(begun)
         finally:
             self._hold.release()
+            services.roster.clear_leading(self._office.key, self._me.connection_id, services.clock.monotonic())
 
     async def _begin(self) -> Tenure | str:
         """Begin to lead, or why not: the grant is given back at once when leading is no longer wanted or allowed."""
@@ -81,9 +87,12 @@ class Term:
         return self._office.barred() or self._office.resigning() or self._hold.lost
 
     async def _lead(self, tenure: Tenure) -> str:
-        office, services, me = self._office, self._office.services, self._office.candidate.identity
-        began = services.clock.monotonic()
-        context = LeaderContext(tenure, services.clock)
+        office, services = self._office, self._office.services
+        began = self._began = services.clock.monotonic()
+        context = LeaderContext(
+            tenure, services.clock, services.tasks, office.step_down, health_every=office.policy.health_every
+        )
+        tenure.served = services.exchange.open(office.key, tenure, self._me.tab_id, self._me.connection_id)
         body = services.tasks.start(office.run_loop(context), f"loop {office.key}", supervised=False)
         body.add_done_callback(self._body_ended)
         self._body = body
@@ -91,24 +100,28 @@ class Term:
         reason: str | None = None
         try:
             office.enter(Leading(tenure.epoch, services.clock.wall()))
-            grant = tenure.grant if tenure.epoch is not None else None
-            domain, epoch = (grant.domain, grant.epoch) if grant else ("", 0)
-            services.roster.set_leading(LeaderNote(office.key, me.tab_id, me.connection_id, domain, epoch, 0.0), began)
+            self._tell_others(tenure)
             self._limit_hold()
             while (reason := self._over(tenure, body)) is None:
-                await office.changes.wait()
+                self._verify(tenure)
+                await office.changes.wait(self._look_again(tenure))
         finally:
             reason = reason or "closed"
             if self._hold_limit is not None:
                 self._hold_limit.cancel()
             tenure.revoke(reason)
             body.cancel()
-            office.enter(SteppingDown(reason, tenure.epoch))
-            services.roster.clear_leading(office.key, me.connection_id, services.clock.monotonic())
+            if isinstance(office.status, Leading):
+                office.enter(SteppingDown(reason, tenure.epoch))
         if self._hold.held and reason not in _GRACELESS:
             await self._await_body(body)
         self.led_for = services.clock.monotonic() - began
         return reason
+
+    def _tell_others(self, tenure: Tenure) -> None:
+        office = self._office
+        announce(office.services.roster, tenure, self._me, self._began)
+        office.leads(tenure.epoch)
 
     def _body_ended(self, body: asyncio.Task[None]) -> None:
         """Also of a loop that fails while it is stopping: nobody else would hear of it."""
@@ -133,11 +146,67 @@ class Term:
 
     def _over(self, tenure: Tenure, body: asyncio.Task[None]) -> str | None:
         """Why the term must end now, or ``None``."""
-        if (reason := self._office.barred()) is not None:
-            return reason
+        office = self._office
+        barred, resigning = office.barred(), office.resigning()
+        if barred is not None and (barred in _GRACELESS or resigning is None):
+            return barred
+        if office.candidate.identity != self._me:
+            return _GENERATION_CHANGED
         if body.done():
             return _outcome(body)
-        return tenure.ended or self._office.resigning()
+        reason = tenure.ended or resigning
+        if reason is None and self._due(office.policy.stall_after, tenure.progress_at):
+            return "stalled"
+        return "outranked" if reason is None and self._due(office.policy.cool_down) and self._outranked() else reason
+
+    def _due(self, after: float | None, since: float | None = None) -> bool:
+        """Whether so many seconds have passed since then; from the beginning of the term at the latest."""
+        return after is not None and self._left(after, since) <= 0
+
+    def _left(self, after: float, since: float | None = None) -> float:
+        return (self._began if since is None else since) + after - self._office.services.clock.monotonic()
+
+    def _look_again(self, tenure: Tenure) -> float | None:
+        """Seconds after which the term may be over though nothing changed; ``None``: never."""
+        policy = self._office.policy
+        times = [] if policy.stall_after is None else [self._left(policy.stall_after, tenure.progress_at)]
+        if not self._due(policy.cool_down) and self._outranked():
+            times.append(self._left(policy.cool_down))
+        return max(0.0, min(times)) if times else None
+
+    def _outranked(self) -> bool:
+        """Whether a tab that the policy prefers would lead next."""
+        policy, services = self._office.policy, self._office.services
+        if policy.visible != "prefer" and not policy.prefers:
+            return False
+        tabs = services.roster.tabs(services.clock.monotonic())
+        return outranked(policy, self._office.key, self._office.candidate.info(), tabs)
+
+    def _verify(self, tenure: Tenure) -> None:
+        """Somebody says that it leads with a higher epoch: ask the store, which knows; a beacon may be anybody's."""
+        if tenure.epoch is None:
+            return
+        roster, clock = self._office.services.roster, self._office.services.clock
+        domain = tenure.grant.domain
+        heard = max(
+            (
+                info.epoch
+                for info in roster.leaders(clock.monotonic())
+                if info.resource == self._office.key and info.domain == domain
+            ),
+            default=0,
+        )
+        if heard > max(tenure.epoch, self._verified):
+            self._verified = heard
+            self._office.services.tasks.start(self._ask_the_store(tenure), f"verify {self._office.key}")
+
+    async def _ask_the_store(self, tenure: Tenure) -> None:
+        try:
+            await tenure.check()  # revokes the tenure if somebody else leads
+        except LeadershipLost:
+            pass
+        except TabhelmError:
+            self._verified = 0  # nothing is known: ask again at the next news
 
     async def _await_body(self, body: asyncio.Task[None]) -> None:
         office, clock = self._office, self._office.services.clock
