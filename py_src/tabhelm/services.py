@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tabhelm.authority import WebLocksAuthority
+from tabhelm.authority import Authorities, WebLocksAuthority
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.leadership.election import ElectionServices
-from tabhelm.messages import Ask, Beacon, Ignored, LeaderNote, LeaderSigns, Message, Nudge, decode
+from tabhelm.leadership.exchange import Exchange
+from tabhelm.locking import LockHub, SingleFlights
+from tabhelm.messages import (
+    Ask,
+    Beacon,
+    FlightEnd,
+    Ignored,
+    LeaderNote,
+    LeaderSigns,
+    LockAnswer,
+    LockAsk,
+    Message,
+    Nudge,
+    Questioning,
+    decode,
+)
 from tabhelm.names import channel_name, database_name, queue_channel
 from tabhelm.observe import Events, StorageChanged
 from tabhelm.ports import Ports
@@ -47,22 +62,36 @@ class Services:
             self.roster, self.channel, ports.clock, ports.entropy, queue_channel=self.queue_channel
         )
         self.watch = EngineWatch(self.roster, ports.locks, ports.clock, self.tasks, app, protocol)
+        self.locks = LockHub(
+            ports.locks,
+            ports.clock,
+            self.events,
+            app=app,
+            protocol=protocol,
+            engine_id=engine_id,
+            post=self.channel.post,
+            others=lambda: bool(self.roster.engines()),
+        )
+        self.flights = SingleFlights(self.locks)
         issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
+        self.exchange = Exchange(self.channel, self.roster, ports.clock, ports.entropy, self.events, self.tasks)
         self.elections = ElectionServices(
             clock=ports.clock,
             entropy=ports.entropy,
             roster=self.roster,
             watch=self.watch,
-            authority=WebLocksAuthority(ports.locks, issuer, protocol),
+            authorities=Authorities([WebLocksAuthority(ports.locks, issuer, protocol)]),
             events=self.events,
             tasks=self.tasks,
             http=ports.http,
+            exchange=self.exchange,
         )
         queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
         self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
 
     async def close(self) -> None:
         """End everything: no task, timer, channel or connection is left."""
+        self.exchange.close()
         await self.tasks.close()
         self.beaconer.close()
         self.channel.close()
@@ -98,6 +127,14 @@ class Services:
                 self.beaconer.greet()
         elif isinstance(message, Ask) and message.asked == self.engine_id:
             self.beaconer.greet()  # by a timer, as all that we say: the answer of a frozen page would be a lie
+        elif isinstance(message, Questioning):
+            self.exchange.heard(message)
+        elif isinstance(message, LockAsk):
+            self.locks.asked(message)
+        elif isinstance(message, LockAnswer):
+            self.locks.answered(message)
+        elif isinstance(message, FlightEnd):
+            self.flights.heard(message)
 
     def _heard_nudge(self, data: object) -> None:
         message = self._read(data)

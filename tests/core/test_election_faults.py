@@ -24,7 +24,7 @@ async def hang(*_: Any, **__: Any) -> Any:
 
 def issue_with(member: Member, issue: Any) -> None:
     """Let this member's epochs be issued by ``issue``."""
-    member.services.elections.authority._issuer.issue = issue  # type: ignore[attr-defined]
+    member.services.elections.authorities.known["web-locks"]._issuer.issue = issue  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("how", ["stop", "step-down", "offline", "dropped"])
@@ -247,7 +247,7 @@ def test_a_check_that_says_no_ends_the_tenure_even_if_the_loop_goes_on() -> None
             member, other = join(world, "a"), join(world, "b")
             election: Election = member.lead(loop=deaf, backoff=5.0)
             await world.until(lambda: member.leading and bool(contexts))
-            rival = other.services.elections.authority._issuer  # type: ignore[attr-defined]
+            rival = other.services.elections.authorities.known["web-locks"]._issuer  # type: ignore[attr-defined]
             await other.agent.start(rival.issue("app:r", "rival", "other", takeovers_seen=0, holds=lambda: True))
             with pytest.raises(LeadershipLost, match="newer-epoch"):
                 await member.agent.start(contexts[0].check())

@@ -10,6 +10,7 @@ import pytest
 from lab import OPERATIONS, Lab, seeds
 
 from kit import Member, join
+from tabhelm.authority import Authorities
 from tabhelm.authority.web_locks import WebLocksAuthority, WebLocksHold
 from tabhelm.election import Takeover
 from tabhelm.fencing.epochs import EpochIssuer, Grant
@@ -26,7 +27,7 @@ def robberies(lab: Lab) -> list[str]:
 
 
 def issuer(member: Member) -> EpochIssuer:
-    found: EpochIssuer = member.services.elections.authority._issuer  # type: ignore[attr-defined]
+    found: EpochIssuer = member.services.elections.authorities.known["web-locks"]._issuer  # type: ignore[attr-defined]
     return found
 
 
@@ -112,7 +113,7 @@ async def stalled_before_its_epoch(lab: Lab) -> None:
     first, second = join(lab.world, "a"), join(lab.world, "b")
     authority = Staller(first.ports.locks, issuer(first), 1)
     authority.clock, authority.pause = first.ports.clock, lambda: lab.rng.uniform(0.0, 10.0)
-    first.services.elections = replace(first.services.elections, authority=authority)
+    first.services.elections = replace(first.services.elections, authorities=Authorities([authority]))
     first.lead()
     await lab.sleep(2.0)
     election = second.lead()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tabhelm.authority.base import Authority, Guarantees, Hold
+from tabhelm.authority.choice import Authorities, Choice
 from tabhelm.authority.web_locks import WebLocksAuthority
 
-__all__ = ["Authority", "Guarantees", "Hold", "WebLocksAuthority"]
+__all__ = ["Authorities", "Authority", "Choice", "Guarantees", "Hold", "WebLocksAuthority"]

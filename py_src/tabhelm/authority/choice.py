@@ -1,0 +1,90 @@
+"""Which authority decides for an election: the first one of its policy's list that is possible in this context.
+
+Whether it is possible is found out by asking it, at every acquisition: what a browser denies for a while may come back.
+Only what the context cannot have at all leads on to the next on the list (no Web Locks, no storage). A store that hangs
+or a request that was withdrawn is a failure of this attempt, and no reason to let something weaker decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from tabhelm.authority.base import Authority, Guarantees, Hold
+from tabhelm.errors import DatabaseDenied, NoAuthority
+from tabhelm.names import Resource
+
+OnDegraded = Callable[[str, str, str, str], None]
+"""Told ``(resource, wanted, used, reason)``: which authority should decide, which one does, and why."""
+
+
+class Authorities:
+    """The authorities that this context knows, by name."""
+
+    def __init__(self, known: Iterable[Authority], on_degraded: OnDegraded = lambda *_: None) -> None:
+        self.known = {authority.name: authority for authority in known}
+        self._on_degraded = on_degraded
+
+    def choice(self, names: Sequence[str], resource: Resource) -> Choice:
+        """What decides for ``resource``: the first possible one of ``names``.
+
+        Raises:
+            NoAuthority: a name that is not known here.
+        """
+        for name in names:
+            if name not in self.known:
+                raise NoAuthority(
+                    f"authority {name!r} is not known: {', '.join(repr(each) for each in sorted(self.known))} are"
+                )
+        return Choice([self.known[name] for name in names], resource, self._on_degraded)
+
+
+class Choice:
+    """An ordered list of authorities, used as one."""
+
+    def __init__(self, authorities: Sequence[Authority], resource: Resource, on_degraded: OnDegraded) -> None:
+        self._authorities = authorities
+        self._resource = resource.token_resource
+        self._on_degraded = on_degraded
+        self._at = 0
+
+    @property
+    def name(self) -> str:
+        """Which one decided last; at first the first on the list."""
+        return self._authorities[self._at].name
+
+    @property
+    def guarantees(self) -> Guarantees:
+        """Those of the one that decided last."""
+        return self._authorities[self._at].guarantees
+
+    async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> Hold:
+        """As ``Authority.acquire``.
+
+        Raises:
+            NoAuthority: none on the list is possible in this context; says what each one lacks.
+        """
+        return await self._first(lambda each: each.acquire(resource, owner=owner, owner_id=owner_id))
+
+    async def take_over(self, resource: Resource, *, owner: str, owner_id: str, wanted: Callable[[], bool]) -> Hold:
+        """As ``Authority.take_over``.
+
+        Raises:
+            NoAuthority: none on the list is possible in this context; says what each one lacks.
+        """
+        return await self._first(lambda each: each.take_over(resource, owner=owner, owner_id=owner_id, wanted=wanted))
+
+    async def _first(self, ask: Callable[[Authority], Awaitable[Hold]]) -> Hold:
+        missing: list[str] = []
+        for at, authority in enumerate(self._authorities):
+            self._use(at, missing)
+            try:
+                return await ask(authority)
+            except (NoAuthority, DatabaseDenied) as failure:
+                missing.append(f"{authority.name}: {failure}")
+        self._at = 0
+        raise NoAuthority(f"nothing can decide who leads {self._resource!r} here; {'; '.join(missing)}")
+
+    def _use(self, at: int, missing: list[str]) -> None:
+        before, self._at = self._at, at
+        if at > 0 and at != before:
+            self._on_degraded(self._resource, self._authorities[0].name, self.name, missing[-1])
