@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from dataclasses import dataclass
 from inspect import isawaitable
 from types import EllipsisType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import AlreadyStanding, LeadershipLost
 from tabhelm.host.page import PageHost, check_words
 from tabhelm.leadership import Election, LeaderContext, LeaderLoop
+from tabhelm.locking import LockRequest
 from tabhelm.names import QUEUE_RESOURCE, check_scope
 from tabhelm.observe import Event, Events, TaskFailed
 from tabhelm.ports import PageState
@@ -23,6 +24,7 @@ from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.tab import QueueLoop, Tab
 
 Host = Literal["window", "worker"]
+T = TypeVar("T")
 _log = logging.getLogger("tabhelm")
 
 
@@ -158,6 +160,52 @@ class JoinedTab:
             limit=limit,
             send_timeout=send_timeout,
         )
+
+    # -- locks --------------------------------------------------------------------------------------------------------
+
+    def lock(
+        self,
+        name: str,
+        *,
+        scope: str | None = None,
+        shared: bool = False,
+        if_available: bool = False,
+        timeout: float | None = None,
+    ) -> LockRequest:
+        """``async with tab.lock("case-42", timeout=2.0) as lock``: one tab at a time, or several that share it.
+
+        Waiters are served in order. The body is cancelled, and ``LockLost`` comes out of it, when the page may hold
+        nothing any more: it froze, hung, went into the back/forward cache, left. Whatever the body raises arrives as
+        itself, and the lock is free at once. ``if_available``: not to wait at all. ``timeout``: seconds to wait.
+
+        Raises:
+            InvalidName: a name is not allowed.
+            NotJoined: the tab has left.
+            LockUnavailable: with ``if_available``, when it is taken; the body does not run.
+            LockTimeout: it was not free in time; names its holder, if known.
+            LockReentered: the same task holds it already.
+            ValueError: ``timeout`` is no time, or given together with ``if_available``.
+        """
+        return self._tab.lock(name, scope=scope, shared=shared, if_available=if_available, timeout=timeout)
+
+    async def single_flight(
+        self, key: str, work: Callable[[], Awaitable[T]], *, scope: str | None = None, timeout: float | None = None
+    ) -> T:
+        """Let one tab do it (``await work()``) and give its result, or its error, to all that asked meanwhile.
+
+        The result goes to other tabs as JSON. A tab that dies, freezes or hangs while it works is replaced by one that
+        waits: ``work`` may be done more than once, but never twice at a time by tabs that can work. Callers in one tab
+        share one result object, and the error itself. Giving up (cancelling, ``timeout`` in seconds) stops the work
+        only if nobody else in this tab waits for it.
+
+        Raises:
+            InvalidName, NotJoined: as for ``lock``.
+            FlightFailed: it failed in another tab; names its error.
+            NotCloneable: it was done here, and the result cannot go to other tabs; names the place in it.
+            LockLost: it was being done here, and the page froze, hung or left meanwhile.
+            LockTimeout: nothing came in time.
+        """
+        return await self._tab.single_flight(key, work, scope=scope, timeout=timeout)
 
     # -- being there --------------------------------------------------------------------------------------------------
 

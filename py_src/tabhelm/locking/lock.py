@@ -112,10 +112,15 @@ class Lock:
         if self._lost is not None:
             self._tell()
 
-    def _ended(self, end: LockEnd) -> None:
-        if not self._over and self._lost is None:
-            self._note(self.lost or "lock-lost")
+    def look(self) -> None:
+        """The tab's state changed: if that cost the lock, note why, as long as it is known."""
+        lost = self.lost
+        if lost is not None and self._lost is None:
+            self._note(lost)
             self._tell()
+
+    def _ended(self, _: LockEnd) -> None:
+        self.look()
 
     def _note(self, reason: str) -> None:
         hub = self._hub

@@ -146,6 +146,8 @@ class TabLocks:
 
     def look(self) -> None:
         """The page's state has changed."""
+        for lock in list(self._held):
+            lock.look()
         for kept_out in self._kept_out:
             if not kept_out.done():
                 kept_out.set_result(None)
