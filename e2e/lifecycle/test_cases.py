@@ -1,4 +1,4 @@
-"""The cases of a lock-based election that other tests do not have in real tabs (docs/testing.md has the whole table)."""
+"""Cases of an election that no other test has in real tabs; docs/testing.md has the whole table."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ async def test_an_answer_that_comes_after_stepping_down_is_not_applied(browser: 
         """([url]) => {
           const { ctx } = stands.job.runs.at(-1);
           window.applied = null;
-          const body = JSON.stringify({ operations: [{ op_id: "slow", partition: "p", payload: { kind: "note", name: "slow" } }] });
+          const operation = { op_id: "slow", partition: "p", payload: { kind: "note", name: "slow" } };
+          const body = JSON.stringify({ operations: [operation] });
           const headers = { ...ctx.headers(), "Content-Type": "application/json" };
           // Careless: the request is not given the signal. What guards the page is asking before applying.
           window.answer = fetch(url, { method: "POST", headers, body }).then((response) => {
@@ -141,7 +142,7 @@ async def test_an_old_app_version_takes_part_and_is_seen(browser: ChaosBrowser, 
     assert await write(rest, "one") == 200
 
 
-@pytest.mark.parametrize("host", ["shared", "window"])
+@pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
 async def test_the_leader_is_reloaded_in_mid_request(browser: ChaosBrowser, site: Site, host: str) -> None:
     first = await site.joined(browser, host=host)
     await site.stand(first)
@@ -171,9 +172,11 @@ async def test_the_leader_is_reloaded_in_mid_request(browser: ChaosBrowser, site
 
 _UNANSWERED = """([url]) => {
   const { ctx } = stands.job.runs.at(-1);
-  const body = JSON.stringify({ operations: [{ op_id: "mid", partition: "p", payload: { kind: "note", name: "mid" } }] });
+  const operation = { op_id: "mid", partition: "p", payload: { kind: "note", name: "mid" } };
+  const body = JSON.stringify({ operations: [operation] });
+  const headers = { ...ctx.headers(), "Content-Type": "application/json" };
   // keepalive: the browser sends it though the document goes away.
-  void fetch(url, { method: "POST", headers: { ...ctx.headers(), "Content-Type": "application/json" }, body, keepalive: true }).catch(() => {});
+  void fetch(url, { method: "POST", headers, body, keepalive: true }).catch(() => {});
 }"""
 
 
