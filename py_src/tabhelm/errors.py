@@ -17,6 +17,7 @@ TabhelmError
 ├── LockTimeout            (TimeoutError) a lock was not free in time; names its holder and for how long, if known
 ├── LockUnavailable                       a lock that was wanted at once, or not at all, is taken
 ├── LockReentered          (RuntimeError) code that holds a lock asked for it again: it would wait for itself
+├── TooManyLocks                          a page holds and waits for more locks than it may
 ├── FlightFailed                          what another tab did for all of us (single flight) raised; names its error
 ├── NotCloneable           (TypeError)    a value cannot go to another tab; the message names the place inside it
 ├── DatabaseError                         storage: the base of what follows
@@ -180,6 +181,12 @@ class LockReentered(TabhelmError, RuntimeError):
     """Code that holds a lock asked for the same lock: it would wait for itself for ever."""
 
     code = "lock-reentered"
+
+
+class TooManyLocks(TabhelmError):
+    """A page holds and waits for more locks than it may at a time."""
+
+    code = "too-many-locks"
 
 
 class FlightFailed(TabhelmError):

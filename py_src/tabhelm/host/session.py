@@ -8,6 +8,8 @@ from typing import Any
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import InvalidPayload, MalformedMessage, NotJoined, TabhelmError
+from tabhelm.host.page_locks import PageLocks
+from tabhelm.host.page_asking import PageAsking, Pages
 from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
@@ -15,6 +17,7 @@ from tabhelm.host.views import leader_view, presence_view, stats_view
 from tabhelm.host.wire import Message, field, milliseconds, optional_text, page_state, words
 from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
+from tabhelm.leadership.serving import Served
 from tabhelm.observe import Event, as_dict
 from tabhelm.ports import Timer
 from tabhelm.presence import Identity
@@ -72,6 +75,7 @@ class Session:
             "queue": self._queue,
             "call": self._call,
         }
+        self._handlers |= PageLocks(self.tab, services, post).handlers
         self._calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "enqueue": self._enqueue,
             "stats": self._stats,
@@ -82,6 +86,11 @@ class Session:
             "check": self._check,
             "diagnose": self._diagnose,
         }
+        self._asking = PageAsking(
+            Pages(post, services, self._elections.get, self._served, lambda: self._quiet),
+        )
+        self._handlers |= self._asking.handlers
+        self._calls |= self._asking.calls
         if self._test_hooks:
             self._calls["forceElection"] = self._force_election
             self._calls["metrics"] = self._metrics
@@ -135,6 +144,7 @@ class Session:
 
     def _say_all(self) -> None:
         self._say_presence()
+        self._asking.say_all()
         for handle in self._queues:
             self._say_stats(handle)
 
@@ -170,6 +180,7 @@ class Session:
         self._elections[handle] = election
         election.subscribe(lambda state: self._status(handle, election))
         self._status(handle, election)
+        self._asking.follow(handle, election)
         self._say_leaders()
 
     def _status(self, handle: str, election: Election) -> None:
@@ -200,6 +211,10 @@ class Session:
         text = f"{error.get('name', 'Error')}: {error.get('message', '')}" if isinstance(error, dict) else None
         if loop is not None:
             loop.ended(field(message, "grant", int), text)
+
+    def _served(self, message: Message) -> Served | None:
+        loop = self._loop(message)
+        return loop.served(field(message, "grant", int)) if loop else None
 
     def _loop(self, message: Message) -> PageLoop | None:
         handle = field(message, "election", str)

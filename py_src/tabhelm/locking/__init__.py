@@ -5,7 +5,7 @@ from __future__ import annotations
 from tabhelm.locking.hub import Holder, LockHub
 from tabhelm.locking.interruption import Interruption
 from tabhelm.locking.lock import Lock, Who, lock_name
-from tabhelm.locking.outcome import MAX_RESULT, Outcome
+from tabhelm.locking.outcome import MAX_RESULT, Outcome, check_size
 from tabhelm.locking.single_flight import SingleFlights, TabFlights, fly
 from tabhelm.locking.tab_locks import LockRequest, TabLocks
 
@@ -21,6 +21,7 @@ __all__ = [
     "TabFlights",
     "TabLocks",
     "Who",
+    "check_size",
     "fly",
     "lock_name",
 ]
