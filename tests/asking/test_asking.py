@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from kit import Member, join, one_leader
 
+from kit import Member, join, one_leader
 from tabhelm.errors import (
     AskRefused,
     AskTimeout,

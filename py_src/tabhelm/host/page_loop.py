@@ -8,6 +8,7 @@ from typing import Any
 
 from tabhelm.errors import PageLoopFailed
 from tabhelm.leadership import LeaderContext, Tenure
+from tabhelm.leadership.serving import Served
 
 PAGE_STREAM = "page"
 _REVOKED = "LeadershipLost:"
@@ -99,6 +100,10 @@ class PageLoop:
         """The page's function settled."""
         if grant == self.grant and self._ended is not None and not self._ended.done():
             self._ended.set_result(error)
+
+    def served(self, grant: int) -> Served | None:
+        """What this grant's tenure answers and publishes; ``None`` if it is over."""
+        return self._tenure.served if grant == self.grant and self._tenure is not None else None
 
     async def check(self, grant: int) -> bool:
         """``ctx.check()`` of the page: false if this grant is over."""
