@@ -8,8 +8,8 @@ from typing import Any
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import InvalidPayload, MalformedMessage, NotJoined, TabhelmError
-from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_asking import PageAsking, Pages
+from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
