@@ -79,6 +79,24 @@ export interface Tab extends EventTarget {
    * @throws TypeError also if it is already open with other options @throws TabhelmError `not-joined`
    */
   queue(name: string, options?: QueueOptions): Queue;
+  /**
+   * Run `body` while this tab holds a lock: one tab at a time, or several that share it. Waiters are served in order. Resolves
+   * with what `body` gives; whatever it throws arrives as itself, and the lock is free at once. When the page may hold nothing
+   * any more (it froze, hung, went into the back/forward cache, left), `lock.signal` aborts with {@link LockLost} as its
+   * reason, and so does the promise, once the body has settled. A request that waits when that happens is made again
+   * when the page goes on.
+   * @throws TypeError @throws TabhelmError `lock-timeout` (a {@link LockTimeout}), `lock-unavailable` (with `ifAvailable`: the
+   *   body does not run), `lock-lost`, `not-joined`, `too-many-locks` (1,000 in one page)
+   */
+  lock<T>(name: string, body: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T>;
+  /**
+   * Let one tab do it, and give its result, or its error, to all that asked meanwhile: in this page, in others, in other
+   * engines. The result goes to other tabs as JSON. A tab that dies, freezes or hangs meanwhile is replaced by one that waits.
+   * @throws TypeError @throws TabhelmError `not-cloneable` (it was done here, and the result cannot go to other tabs),
+   *   `lock-lost` (it was being done here), `lock-timeout`, `not-joined`. An error of another tab has that error's `name` and
+   *   `message`, and its `code` or `flight-failed`
+   */
+  singleFlight<T>(key: string, work: (lock: Lock) => T | PromiseLike<T>, options?: FlightOptions): Promise<T>;
   /** Who is here, as last told: a hint. */
   presence(): Presence;
   /** Change what this tab is. @throws TypeError @throws TabhelmError `not-joined` */
@@ -230,6 +248,60 @@ export interface LeaderContext {
   sleep(ms: number): Promise<void>;
   /** Ask the engine whether lock and epoch are still this tab's: before something irreversible. @throws LeadershipLost */
   check(): Promise<void>;
+  /**
+   * Answer those who ask this leader ({@link Election.ask}), by method. Handlers run beside the loop. Called again, it adds
+   * methods and replaces those of the same name. Questions that come before the first `serve` wait for it.
+   * `idempotent`: methods that may be repeated on the next leader, with the same `idempotencyKey`.
+   * @throws TypeError @throws LeadershipLost
+   */
+  serve(handlers: Record<string, Handler>, options?: { idempotent?: readonly string[] }): Promise<void>;
+  /**
+   * Let every tab that stands for this resource see `value` ({@link Election.state}); it replaces the one before.
+   * @throws LeadershipLost @throws TabhelmError `not-cloneable`
+   */
+  publish(value: unknown): Promise<void>;
+}
+
+/** What it returns goes to the asker as JSON; what it throws, as an error `handler-failed`. */
+export type Handler = (args: any, call: Call) => unknown;
+
+/** Who asks, in its own words: a hint, no proof. Every page of the origin could say the same. */
+export interface Call {
+  readonly method: string;
+  readonly tabId: string;
+  readonly connectionId: string;
+  readonly version: string;
+  readonly capabilities: readonly string[];
+  /** The asker's own, or one drawn for this question: the same if it is repeated on another leader. */
+  readonly idempotencyKey: string;
+  /** Aborts when this tab leads no more: what the handler answers then is not believed. */
+  readonly signal: AbortSignal;
+  /** Do not do it for this tab: the asker gets `ask-refused` with this reason. Throws. */
+  refuse(reason: string): never;
+}
+
+export interface AskOptions {
+  /** How long to wait for the answer, and for a leader where there is none. At most a day, default 10,000. */
+  timeoutMs?: number;
+  /** For the handler. 1 to 512 characters; drawn if not given. */
+  idempotencyKey?: string;
+  /** Aborting it ends the waiting, not a handler that has begun. */
+  signal?: AbortSignal;
+}
+
+/** What a leader published last. */
+export interface LeaderState {
+  value: any;
+  /** Who published it. */
+  tabId: string;
+  /** Its epoch; null where nothing is fenced. */
+  epoch: number | null;
+  /** 1 for the first value of a leader, one more for each that follows. */
+  number: number;
+  /** Whether it leads still. Else nobody does, or the next leader has not published yet. */
+  current: boolean;
+  /** How many values of the same leader, between this and the one seen before it, were not seen. */
+  missed: number;
 }
 
 export interface FencingToken {
@@ -258,6 +330,16 @@ export interface Election extends EventTarget {
   readonly stopped: Promise<ElectionStatus>;
   /** Who is said to lead: a hint. */
   leader(): Leader | null;
+  /**
+   * Ask whoever leads, from any tab that stands, leading or not; resolves with what its handler returns. While nobody leads
+   * it waits for the next leader. Errors have a `code`, and `outcome: "unknown"` where the handler may have acted.
+   * @throws TypeError @throws TabhelmError `no-leader`, `leader-changed` (with `outcome`: `unknown` or `not-sent`),
+   *   `ask-timeout`, `handler-failed` (with `handler: {name, message, code}`), `ask-refused`, `no-handler`, `not-cloneable`
+   *   (nothing was sent), `too-many-calls`, `election-stopped`, `engine-lost`, `not-joined`
+   */
+  ask(method: string, args?: unknown, options?: AskOptions): Promise<any>;
+  /** What the leader published last, as last told; null before anything was. */
+  readonly state: LeaderState | null;
   /** Let another tab lead; this one goes on standing. */
   stepDown(reason?: string): void;
   /** End the candidacy. */
@@ -270,6 +352,8 @@ export interface Election extends EventTarget {
 export interface ElectionEvents {
   status: ElectionStatus;
   leader: Leader | null;
+  /** The leader published something, or leads no more. */
+  state: LeaderState;
 }
 
 export interface QueueOptions {
@@ -342,6 +426,57 @@ export interface Queue extends EventTarget {
 
   addEventListener(type: "stats", listener: (event: CustomEvent<QueueStats>) => void, options?: boolean | AddEventListenerOptions): void;
   addEventListener(type: string, listener: EventListenerOrEventListenerObject | null, options?: boolean | AddEventListenerOptions): void;
+}
+
+export interface LockOptions {
+  /** `exclusive` (default), or `shared` with all others that share it. */
+  mode?: "exclusive" | "shared";
+  /** Do not wait: reject with `lock-unavailable` if it is taken. */
+  ifAvailable?: boolean;
+  /** Reject with {@link LockTimeout} if it is not free in time. Default: wait for as long as it takes. */
+  timeoutMs?: number;
+  /** Gives up waiting. Once the body runs it has no effect. */
+  signal?: AbortSignal;
+  /** Parts joined by ":" that narrow the name, such as `user:123`. */
+  scope?: string;
+}
+
+export interface FlightOptions {
+  /** Reject with `lock-timeout` if nothing came in time. */
+  timeoutMs?: number;
+  /** Gives up. The work is stopped (by its signal) only if nobody else in this page waits for it. */
+  signal?: AbortSignal;
+  /** Parts joined by ":" that narrow the key, such as `user:123`. */
+  scope?: string;
+}
+
+/** A lock that this page holds. */
+export interface Lock {
+  /** The Web Lock's full name. */
+  readonly name: string;
+  readonly mode: "exclusive" | "shared";
+  /** Aborts with {@link LockLost} when it is lost. */
+  readonly signal: AbortSignal;
+  /** False also when the page has not heard its engine for `stallAfterMs` less a tenth (at least 250 ms). */
+  readonly held: boolean;
+  /** Before something that only a holder may do. @throws LockLost */
+  check(): void;
+}
+
+/** A {@link TabhelmError} with the code `lock-lost`: another tab may hold it from now on. */
+export interface LockLost extends TabhelmError {
+  /** The Web Lock's full name. */
+  readonly lock: string;
+  /** `freeze`, `pagehide`, `stalled`, `doubt`, `lock-stolen`, or why the connection to the engine ended. */
+  readonly reason: string;
+}
+
+/** A {@link TabhelmError} with the code `lock-timeout`; its message names the holder. */
+export interface LockTimeout extends TabhelmError {
+  /** The tab that held it for longest, if known. */
+  readonly holder: string | null;
+  /** For how long. */
+  readonly heldForMs: number | null;
 }
 
 /** Base of every error that tabhelm raises on purpose. */

@@ -171,6 +171,7 @@ class Tab extends Emitter {
         this.#consider();
       },
       trouble: (state, reason) => this.#tellHost({ state, reason }),
+      extra: async (name, ...given) => /** @type {any} */ (await extras())[name](this.#inside, ...given),
       receive: (data) => {
         if (!this.#receive(data)) this.#session.malformed++;
       },
@@ -281,6 +282,16 @@ class Tab extends Emitter {
     }
   }
 
+  /** @param {[string, any, any?]} given */
+  async lock(...given) {
+    return (await extras()).lock(this.#inside, ...given);
+  }
+
+  /** @param {[string, any, any?]} given */
+  async singleFlight(...given) {
+    return (await extras()).singleFlight(this.#inside, ...given);
+  }
+
   /** Leaders are known by resource, or by token resource, which the app's name precedes. @param {string} resource @param {Election} election */
   #names(resource, { key }) {
     return resource === key || resource === `${this.#session.settings.app}:${key}`;
@@ -321,6 +332,7 @@ class Tab extends Emitter {
       case "lead":
       case "revoke":
       case "status":
+      case "state":
         return this.#elections.get(data.election)?.receive(data) ?? true;
       case "leader": {
         if (typeof data.resource !== "string") return false;
