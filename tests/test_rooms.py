@@ -16,19 +16,19 @@ ALLOWED: dict[str, set[str]] = {
     "messages": {"errors"},
     "ports": {"errors"},
     "tasks": {"ports"},
-    "observe": set(),
+    "observe": {"ports", "tasks", "fencing"},  # fencing: where the history is stored
     "browser": {"ports", "host"},  # host: only to start the engine, from its entry point
     "simulated": {"ports", "fencing", "host"},
     "fencing": {"ports"},
     "presence": {"ports", "tasks"},
-    "election": {"ports", "presence"},
-    "authority": {"ports", "fencing"},
+    "election": {"ports", "presence", "observe"},
+    "authority": {"ports", "tasks", "fencing"},
     "leadership": {"ports", "tasks", "observe", "fencing", "presence", "election", "authority"},
     "queue": {"ports", "tasks", "observe", "fencing", "election", "leadership"},
     "locking": {"ports", "tasks", "observe"},
     "reopening": {"ports"},
     "services": {
-        *("ports", "tasks", "observe", "fencing", "presence", "authority", "leadership", "queue"),
+        *("ports", "tasks", "observe", "fencing", "presence", "election", "authority", "leadership", "queue"),
         "reopening",
         "locking",
     },

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tabhelm.authority import Authorities, WebLocksAuthority
+from tabhelm.authority import Authorities, LeaseAuthority, Rivals, WebLocksAuthority
+from tabhelm.election.updates import UpdateWatch
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.leadership.election import ElectionServices
@@ -25,7 +26,16 @@ from tabhelm.messages import (
     decode,
 )
 from tabhelm.names import channel_name, database_name, queue_channel
-from tabhelm.observe import Events, StorageChanged
+from tabhelm.observe import (
+    ActingMonitor,
+    Degraded,
+    Events,
+    History,
+    Metrics,
+    MetricsRecorder,
+    Pseudonyms,
+    StorageChanged,
+)
 from tabhelm.ports import Ports
 from tabhelm.ports.database import DatabaseEvent
 from tabhelm.presence import Beaconer, EngineWatch, Roster
@@ -38,10 +48,13 @@ from tabhelm.tasks import Tasks
 class Services:
     """One database connection, one channel, one roster, one memory of epochs for all tabs of an engine.
 
-    ``in_page``: the engine runs in the page of its only tab, and freezes, hangs and is throttled with it.
+    ``in_page``: the engine runs in the page of its only tab, and freezes, hangs and is throttled with it. ``build_id``
+    is that of its bundle, if it has one.
     """
 
-    def __init__(self, ports: Ports, app: str, protocol: int, engine_id: str, in_page: bool = False) -> None:
+    def __init__(
+        self, ports: Ports, app: str, protocol: int, engine_id: str, in_page: bool = False, build_id: str = ""
+    ) -> None:
         self.ports = ports
         self.app = app
         self.protocol = protocol
@@ -49,7 +62,7 @@ class Services:
         self.in_page = in_page
         self.events = Events()
         self.tasks = Tasks(self.events.failed)
-        self.roster = Roster(engine_id, in_page=in_page)
+        self.roster = Roster(engine_id, in_page=in_page, build=build_id)
         self.memory = EpochMemory()
         name = database_name(app)
         self.database = ReopeningDatabase(name, lambda: ports.databases.database(name, SCHEMA))
@@ -75,12 +88,24 @@ class Services:
         self.flights = SingleFlights(self.locks)
         issuer = EpochIssuer(self.database, ports.clock, ports.entropy, self.memory)
         self.exchange = Exchange(self.channel, self.roster, ports.clock, ports.entropy, self.events, self.tasks)
+        self.lease = LeaseAuthority(
+            self.database, issuer, ports.locks, ports.clock, ports.entropy, self.tasks, protocol
+        )
+        self.roster.subscribe(self.lease.look)
         self.elections = ElectionServices(
             clock=ports.clock,
             entropy=ports.entropy,
             roster=self.roster,
             watch=self.watch,
-            authorities=Authorities([WebLocksAuthority(ports.locks, issuer, protocol)]),
+            authorities=Authorities(
+                [
+                    WebLocksAuthority(
+                        ports.locks, issuer, protocol, Rivals(self.database, issuer, ports.locks, ports.clock)
+                    ),
+                    self.lease,
+                ],
+                lambda *change: self.events.emit(Degraded(*change)),
+            ),
             events=self.events,
             tasks=self.tasks,
             http=ports.http,
@@ -88,10 +113,39 @@ class Services:
         )
         queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
         self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
+        self._observe()
+
+    def _observe(self) -> None:
+        clock, roster = self.ports.clock, self.roster
+        self.counted = MetricsRecorder(self.events, clock.monotonic)
+        self.acting = ActingMonitor(
+            self.events,
+            clock,
+            lambda: roster.acting(clock.monotonic()),
+            lambda: roster.signs.awake(clock.monotonic()),
+        )
+        roster.subscribe(self.acting.look)
+        self.updates = UpdateWatch(roster, clock, self.events)
+        self.history = History(self.database, clock, self.tasks, self.events, self.engine_id, self._version_of)
+        self._hidden = Pseudonyms(self.ports.entropy.token_bytes(16).hex())
+
+    def metrics(self) -> Metrics:
+        """What was counted since this engine began."""
+        now = self.ports.clock.monotonic()
+        return self.counted.snapshot(
+            self.roster.acting(now), len(self.roster.tabs(now)), lambda name: self._hidden.resource(name, self.app)
+        )
+
+    def _version_of(self, tab_id: str) -> str:
+        return next((note.version for note in self.roster.own_tabs() if note.tab == tab_id), "")
 
     async def close(self) -> None:
         """End everything: no task, timer, channel or connection is left."""
         self.exchange.close()
+        self.acting.close()
+        self.updates.close()
+        await self.history.close()
+        await self.lease.close()
         await self.tasks.close()
         self.beaconer.close()
         self.channel.close()
@@ -104,6 +158,7 @@ class Services:
         Synchronous: it runs inside ``pagehide``. Whose locks are held or asked for is the lock desk's to drop, before.
         Harmless when it is suspended.
         """
+        self.history.suspend()
         self.beaconer.suspend()
         self.watch.suspend()
         self.roster.forget_others()
@@ -116,6 +171,7 @@ class Services:
         self.channel.resume()
         self.queue_channel.resume()
         self.database.resume()
+        self.history.resume()
         self.beaconer.resume()
         self.queues.storage_changed()  # whatever was said meanwhile, we did not hear it
 

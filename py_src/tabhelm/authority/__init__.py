@@ -1,9 +1,22 @@
-"""What decides? Each authority declares its guarantees; here the Web Locks, others follow behind the same Protocol."""
+"""What decides? Each authority declares its guarantees: Web Locks, and a lease in IndexedDB where there are none."""
 
 from __future__ import annotations
 
 from tabhelm.authority.base import Authority, Guarantees, Hold
 from tabhelm.authority.choice import Authorities, Choice
+from tabhelm.authority.indexeddb_lease import LeaseAuthority
+from tabhelm.authority.lease_hold import LeaseTimes
+from tabhelm.authority.rivals import Rivals
 from tabhelm.authority.web_locks import WebLocksAuthority
 
-__all__ = ["Authorities", "Authority", "Choice", "Guarantees", "Hold", "WebLocksAuthority"]
+__all__ = [
+    "Authorities",
+    "Authority",
+    "Choice",
+    "Guarantees",
+    "Hold",
+    "LeaseAuthority",
+    "LeaseTimes",
+    "Rivals",
+    "WebLocksAuthority",
+]

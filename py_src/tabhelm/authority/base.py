@@ -24,6 +24,9 @@ class Guarantees:
     timeout_based: bool
     """Ownership ends when it is not renewed in time."""
     reach: Literal["tabs", "devices"]
+    """Who may compete: the tabs of one browser profile, or all devices."""
+    advisory: bool = False
+    """It decides by hearsay: two may hold it at once, and nothing is fenced. Never used unless a policy names it."""
 
 
 class Hold(Protocol):
@@ -35,7 +38,8 @@ class Hold(Protocol):
 
     @property
     def lost(self) -> str | None:
-        """Why ownership ended: ``lock-stolen`` (taken over by force) or ``lock-lost``; ``None`` while it is held."""
+        """Why ownership ended: ``lock-stolen`` (taken over by force), ``lease-renewal-failed``, ``newer-epoch`` or
+        ``lock-lost``; ``None`` while it is held."""
 
     def on_end(self, callback: Callable[[str], None]) -> None:
         """Call back once with the reason when ownership ends."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tabhelm.authority.base import Authority, Guarantees, Hold
-from tabhelm.errors import DatabaseDenied, NoAuthority
+from tabhelm.errors import DatabaseDenied, InvalidPolicy, NoAuthority
 from tabhelm.names import Resource
 
-OnDegraded = Callable[[str, str, str, str], None]
-"""Told ``(resource, wanted, used, reason)``: which authority should decide, which one does, and why."""
+OnDegraded = Callable[[str, str, str | None, str], None]
+"""Told ``(resource, wanted, used, reason)``: which authority should decide, which one does (``None``: nothing can), and
+why."""
 
 
 class Authorities:
@@ -28,13 +29,12 @@ class Authorities:
         """What decides for ``resource``: the first possible one of ``names``.
 
         Raises:
-            NoAuthority: a name that is not known here.
+            InvalidPolicy: a name that is not known here.
         """
         for name in names:
             if name not in self.known:
-                raise NoAuthority(
-                    f"authority {name!r} is not known: {', '.join(repr(each) for each in sorted(self.known))} are"
-                )
+                known = ", ".join(repr(each) for each in self.known)
+                raise InvalidPolicy(f"authorities: {name!r} is not known; known are {known}")
         return Choice([self.known[name] for name in names], resource, self._on_degraded)
 
 
@@ -46,6 +46,8 @@ class Choice:
         self._resource = resource.token_resource
         self._on_degraded = on_degraded
         self._at = 0
+        self.missing: str | None = None
+        """What each one on the list lacks, if none was possible when it was asked last."""
 
     @property
     def name(self) -> str:
@@ -78,11 +80,20 @@ class Choice:
         for at, authority in enumerate(self._authorities):
             self._use(at, missing)
             try:
-                return await ask(authority)
+                hold = await ask(authority)
             except (NoAuthority, DatabaseDenied) as failure:
                 missing.append(f"{authority.name}: {failure}")
+            else:
+                self.missing = None
+                return hold
         self._at = 0
-        raise NoAuthority(f"nothing can decide who leads {self._resource!r} here; {'; '.join(missing)}")
+        before, self.missing = (
+            self.missing,
+            f"nothing can decide who leads {self._resource!r} here; {'; '.join(missing)}",
+        )
+        if before is None:
+            self._on_degraded(self._resource, self._authorities[0].name, None, "; ".join(missing))
+        raise NoAuthority(self.missing)
 
     def _use(self, at: int, missing: list[str]) -> None:
         before, self._at = self._at, at

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tabhelm.authority.base import Guarantees
+from tabhelm.authority.rivals import WEB_LOCKS, Rivals
 from tabhelm.errors import LeadershipLost, LockWithdrawn
 from tabhelm.fencing.epochs import EpochIssuer, Grant
 from tabhelm.fencing.token import HighWater
 from tabhelm.names import Resource
-from tabhelm.ports import HeldLock, Locks
+from tabhelm.ports import HeldLock, Locks, Transaction
 
-NAME = "web-locks"
+NAME = WEB_LOCKS
 
 
 class WebLocksHold:
@@ -30,6 +31,7 @@ class WebLocksHold:
         takeovers: int,
         *,
         forced: bool = False,
+        rivals: Rivals | None = None,
     ) -> None:
         self._resource = resource.token_resource
         self._lock = lock
@@ -37,6 +39,7 @@ class WebLocksHold:
         self._owner_id = owner_id
         self._takeovers = takeovers
         self._forced = forced
+        self._rivals = rivals
         self._grant: Grant | None = None
 
     @property
@@ -64,6 +67,7 @@ class WebLocksHold:
             takeovers_seen=self._takeovers,
             takeover=self._forced,
             holds=lambda: self._lock.held,
+            first=self._refuse_lease,
         )
         # The lock may have gone while the transaction completed: the next holder's epoch is above ours, ours is void.
         self._require_held()
@@ -84,6 +88,10 @@ class WebLocksHold:
         self._require_held()
         return self._grant
 
+    async def _refuse_lease(self, tx: Transaction) -> None:
+        if self._rivals is not None:
+            await self._rivals.refuse_lease(tx, self._resource, self._lock.name)
+
     def _require_held(self) -> None:
         if (reason := self.lost) is not None:
             raise LeadershipLost(self._resource, reason)
@@ -95,10 +103,11 @@ class WebLocksAuthority:
     name = NAME
     guarantees = Guarantees(exclusive=True, durable=False, fenced=True, timeout_based=False, reach="tabs")
 
-    def __init__(self, locks: Locks, issuer: EpochIssuer, protocol: int) -> None:
+    def __init__(self, locks: Locks, issuer: EpochIssuer, protocol: int, rivals: Rivals | None = None) -> None:
         self._locks = locks
         self._issuer = issuer
         self._protocol = protocol
+        self._rivals = rivals
 
     async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> WebLocksHold:
         # The count of takeovers is read before the lock is asked for: whoever takes over while we hold the lock but
@@ -106,7 +115,7 @@ class WebLocksAuthority:
         takeovers = await self._issuer.takeovers(resource.token_resource)
         lock = await self._locks.acquire(resource.lock(self._protocol), owner=owner)
         assert lock is not None, "only ifAvailable requests can come back without a lock"
-        return WebLocksHold(resource, lock, self._issuer, owner_id, takeovers)
+        return WebLocksHold(resource, lock, self._issuer, owner_id, takeovers, rivals=self._rivals)
 
     async def take_over(
         self, resource: Resource, *, owner: str, owner_id: str, wanted: Callable[[], bool]
@@ -117,4 +126,4 @@ class WebLocksAuthority:
             raise LockWithdrawn(name, "its holder gave a sign of life")
         lock = await self._locks.acquire(name, owner=owner, steal=True)
         assert lock is not None, "only ifAvailable requests can come back without a lock"
-        return WebLocksHold(resource, lock, self._issuer, owner_id, takeovers, forced=True)
+        return WebLocksHold(resource, lock, self._issuer, owner_id, takeovers, forced=True, rivals=self._rivals)

@@ -16,8 +16,6 @@ Visible = Literal["any", "prefer", "require"]
 Eligible = Callable[[TabInfo], bool | str]
 """True, or why not: one short word (False: ``ineligible``)."""
 Score = Callable[[TabInfo], float]
-AUTHORITIES = ("web-locks", "indexeddb-lease")
-"""What can decide who leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +63,9 @@ class LeadershipPolicy:
     that resigned as ``unhealthy`` does not stand for so long, unless it is the only one."""
     health_every: float = 5.0
     """How often ``context.health()`` looks, where it is not told."""
+    acting_alarm: float | None = 30.0
+    """After how long without anybody who leads though this tab may, or with more than one, an ``acting-alarm`` event is
+    given. ``None`` (on the wire ``"never"``): never."""
     engine_patience: float = 2.0
     """How long a tab may take to acknowledge a grant; then the lock goes on to the next."""
     takeover: Takeover = Takeover.fenced(60.0)
@@ -73,8 +74,9 @@ class LeadershipPolicy:
     backoff: float = 0.25
     """First pause after a failure; doubles with each."""
     max_backoff: float = 10.0
-    authorities: tuple[str, ...] = ("web-locks",)
-    """What may decide, in order: the first that is possible in the tab's context."""
+    authorities: tuple[str, ...] = ("web-locks", "indexeddb-lease")
+    """What may decide, in order: the first that is possible in the tab's context; a ``degraded`` event tells when it is
+    not the first named. All tabs of a resource should name the same (docs/authorities.md)."""
     trigger_window: tuple[float, float] = (0.05, 0.15)
     """News from others is collected for a random time in this window before the election looks again."""
 
@@ -101,7 +103,7 @@ class LeadershipPolicy:
             raise InvalidPolicy(
                 f"takeover {self.takeover!r} is not valid: Takeover.fenced(after=seconds) or Takeover.never is expected"
             )
-        for key in ("max_hold", "stall_after"):
+        for key in ("max_hold", "stall_after", "acting_alarm"):
             if getattr(self, key) is not None:
                 _seconds(key, getattr(self, key))
         if self.max_backoff < self.backoff:
@@ -135,10 +137,8 @@ def _words(key: str, value: object) -> frozenset[str]:
 def _authorities(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, (list, tuple)) or not value:
         raise InvalidPolicy(f"authorities {value!r} is not valid: a list of names in order is expected")
-    for name in value:
-        if name not in AUTHORITIES:
-            known = ", ".join(repr(each) for each in AUTHORITIES)
-            raise InvalidPolicy(f"authorities {name!r} is unknown: known are {known}")
+    if not all(isinstance(name, str) and name for name in value):
+        raise InvalidPolicy(f"authorities {value!r} is not valid: every name is a non-empty string")
     if len(set(value)) < len(value):
         raise InvalidPolicy(f"authorities {value!r} is not valid: each is named once")
     return tuple(value)
@@ -181,7 +181,11 @@ _TIMES = {
     *("grace", "stall_after", "max_hold", "cool_down", "health_every"),
     *("engine_patience", "backoff", "max_backoff"),
 }
-_HIDDEN = {"trigger_window", "takeover", "eligible", "score"}
+_HIDDEN = {"trigger_window", "takeover", "acting_alarm", "eligible", "score"}
+
+
+def _ms_or_never(key: str, value: Any) -> float | None:
+    return None if value == "never" else _ms(key, value)
 
 
 def _camel(name: str) -> str:
@@ -193,4 +197,4 @@ _WIRE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     _camel(field.name) + ("Ms" if field.name in _TIMES else ""): (field.name, _ms if field.name in _TIMES else _same)
     for field in fields(LeadershipPolicy)
     if field.name not in _HIDDEN
-} | {"takeoverAfterMs": ("takeover", Takeover.from_wire)}
+} | {"takeoverAfterMs": ("takeover", Takeover.from_wire), "actingAlarmMs": ("acting_alarm", _ms_or_never)}

@@ -40,6 +40,7 @@ class EpochRecord:
     epoch: int
     owner_id: str
     takeovers: int
+    authority: str
 
 
 class EpochMemory:
@@ -61,6 +62,10 @@ class EpochMemory:
         if self.domain is None or domain == self.domain:
             self.remember(domain, resource, epoch)
 
+    def remembers(self, resource: str) -> bool:
+        """Whether an epoch of this resource was issued here or heard of."""
+        return resource in self._epochs
+
     def highest(self, domain: str, resource: str) -> int:
         """The highest remembered epoch; 0 if none, or of another domain."""
         return self._epochs.get(resource, 0) if domain == self.domain else 0
@@ -77,7 +82,7 @@ async def read_record(tx: Transaction, resource: str) -> EpochRecord | None:
     record = await tx.get(FENCING, epoch_key(resource))
     if domain is None or record is None:
         return None
-    return EpochRecord(domain["domain"], record["epoch"], record["owner"], record["takeovers"])
+    return EpochRecord(domain["domain"], record["epoch"], record["owner"], record["takeovers"], record["authority"])
 
 
 async def require_current(tx: Transaction, grant: Grant) -> None:
@@ -122,14 +127,16 @@ class EpochIssuer:
         owner_id: str,
         authority: str,
         *,
-        takeovers_seen: int,
+        takeovers_seen: int | None,
         takeover: bool = False,
         holds: Callable[[], bool],
+        first: Callable[[Transaction], Coroutine[Any, Any, None]] | None = None,
     ) -> Grant:
         """Issue the next epoch. Call only while holding the authority; ``holds`` is asked again inside the transaction.
 
         ``takeovers_seen`` is the count read before the lock was requested: if somebody took over since, this holder may
-        have been robbed without knowing it yet, and must start again.
+        have been robbed without knowing it yet, and must start again. ``None``: this authority cannot be robbed.
+        ``first`` is run first in the same transaction, and refuses by raising.
 
         Raises:
             LeadershipLost: taken over since (``taken-over``), no longer held (``lock-lost``), or no epoch is left
@@ -138,10 +145,12 @@ class EpochIssuer:
         """
 
         async def body(tx: Transaction) -> Grant:
+            if first is not None:
+                await first(tx)
             domain = await self._stored_domain(tx)
             record = await tx.get(FENCING, epoch_key(resource))
             takeovers: int = record["takeovers"] if record else 0
-            if takeovers != takeovers_seen:
+            if takeovers_seen is not None and takeovers != takeovers_seen:
                 raise LeadershipLost(resource, "taken-over")
             _require(holds, resource)
             stored: int = record["epoch"] if record else 0
@@ -178,6 +187,24 @@ class EpochIssuer:
             return await self._write(tx, renewed, record.takeovers if record else 0)
 
         return await self._complete(body)
+
+    async def restore(self, tx: Transaction, grant: Grant) -> None:
+        """Write a grant back that the store has forgotten. For whoever holds the authority without any doubt.
+
+        Raises:
+            LeadershipLost: the store was wiped and begun anew by others (``storage-wiped``), or somebody else leads
+                (``newer-epoch``).
+        """
+        domain = await tx.get(FENCING, DOMAIN_KEY)
+        if domain is None:
+            await tx.put(FENCING, {"key": DOMAIN_KEY, "domain": grant.domain, "created_at": self._clock.wall()})
+        elif domain["domain"] != grant.domain:
+            raise LeadershipLost(grant.resource, "storage-wiped")
+        record = await read_record(tx, grant.resource)
+        if record is None:
+            await self._write(tx, grant, 0)
+        elif (record.epoch, record.owner_id) != (grant.epoch, grant.owner_id):
+            raise LeadershipLost(grant.resource, "newer-epoch")
 
     async def require_current(self, grant: Grant) -> None:
         """Check in the store that ``grant`` is the newest.

@@ -14,7 +14,7 @@ from typing import Any
 
 from tabhelm.authority.base import Hold
 from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, Takeover, rank
-from tabhelm.errors import ElectionStopped, LockWithdrawn, TabhelmError
+from tabhelm.errors import ElectionStopped, LockWithdrawn, NoAuthority, TabhelmError
 from tabhelm.leadership.asking import TIMEOUT
 from tabhelm.leadership.candidacy import UNHEALTHY, Candidacy
 from tabhelm.leadership.changes import Changes
@@ -169,6 +169,7 @@ class Election:
 
         Raises:
             ElectionStopped: it is over (``stop()``, the tab left), so that none of them will come.
+            NoAuthority: nothing on the policy's list can decide here. The election asks again from time to time.
         """
         reached: asyncio.Future[State] = asyncio.get_running_loop().create_future()
 
@@ -179,6 +180,8 @@ class Election:
                 reached.set_result(state)
             elif isinstance(state, Stopped):
                 reached.set_exception(ElectionStopped(self.key, state.error or state.reason))
+            elif isinstance(state, BackingOff) and state.reason == NoAuthority.code:
+                reached.set_exception(NoAuthority(self._authority.missing))
 
         watch(self.status)
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from tabhelm.observe.acting import ActingMonitor
+from tabhelm.observe.durations import Durations
 from tabhelm.observe.events import (
+    ActingAlarm,
+    ActingRestored,
+    Degraded,
     EngineReady,
     EpochIssued,
     Event,
@@ -20,28 +25,44 @@ from tabhelm.observe.events import (
     TabLeft,
     TaskFailed,
     TookOver,
+    UpdateAvailable,
     WriteRefused,
     as_dict,
 )
+from tabhelm.observe.history import History, Reign
+from tabhelm.observe.metrics import Metrics, MetricsRecorder, ResourceMetrics
+from tabhelm.observe.pseudonyms import Pseudonyms
 
 __all__ = [
+    "ActingAlarm",
+    "ActingMonitor",
+    "ActingRestored",
+    "Durations",
+    "Degraded",
     "EngineReady",
     "EpochIssued",
     "Event",
     "Events",
+    "History",
     "HeldLockLost",
     "LeadershipChanged",
     "LockTimedOut",
     "LoopFailed",
     "LoopOverran",
     "MessageIgnored",
+    "Metrics",
+    "MetricsRecorder",
     "OperationDied",
+    "Pseudonyms",
     "QueuePaused",
+    "Reign",
+    "ResourceMetrics",
     "StorageChanged",
     "TabJoined",
     "TabLeft",
     "TaskFailed",
     "TookOver",
+    "UpdateAvailable",
     "WriteRefused",
     "as_dict",
 ]

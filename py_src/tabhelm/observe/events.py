@@ -63,6 +63,17 @@ class EpochIssued:
 
 
 @dataclass(frozen=True, slots=True)
+class Degraded:
+    """Another authority than the first of the policy's list decides who leads (``after``; ``None``: nothing can), and
+    why. On the wire ``before`` and ``after`` are ``from`` and ``to``."""
+
+    resource: str
+    before: str
+    after: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TookOver:
     """A holder without any sign of life was robbed of its lock; with this epoch its late writes are refused."""
 
@@ -138,6 +149,34 @@ class LockTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class ActingAlarm:
+    """For longer than the policy's ``acting_alarm`` nobody was said to lead, though somebody could, or several were."""
+
+    resource: str
+    acting: int
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActingRestored:
+    """The end of an ``ActingAlarm``: one leads, or nobody could. ``for_ms``: how long it was wrong."""
+
+    resource: str
+    acting: int
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateAvailable:
+    """A tab of the same protocol runs a newer ``version`` of the app than this one. Told once for each version."""
+
+    tab: str
+    connection: str
+    version: str
+    build_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class StorageChanged:
     """The database opened, was closed under us, gave way to an upgrade, or is blocked."""
 
@@ -159,6 +198,7 @@ Event = (
     | TabLeft
     | LeadershipChanged
     | EpochIssued
+    | Degraded
     | TookOver
     | LoopFailed
     | LoopOverran
@@ -168,6 +208,9 @@ Event = (
     | OperationDied
     | HeldLockLost
     | LockTimedOut
+    | ActingAlarm
+    | ActingRestored
+    | UpdateAvailable
     | StorageChanged
     | TaskFailed
 )

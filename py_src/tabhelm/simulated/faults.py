@@ -18,6 +18,8 @@ class Faults:
     """The chance that one receiver misses a message."""
     database_delay: Span = (0.0, 0.002)
     commit_delay: Span = (0.0, 0.004)
+    locks_denied: bool = False
+    """There are no Web Locks: the context is not secure."""
     storage_denied: bool = False
     storage_hangs: bool = False
     """Opening a database never ends."""

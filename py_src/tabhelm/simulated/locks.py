@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tabhelm.errors import LockWithdrawn
+from tabhelm.errors import LockWithdrawn, NoAuthority
 from tabhelm.ports.locks import LockEnd, LockInfo, LockMode, LockSnapshot
 from tabhelm.simulated.loop import fail, settle
 
@@ -187,6 +187,8 @@ class SimulatedLocks:
             raise ValueError(f"lock {name!r}: steal goes neither with if_available nor with mode 'shared'")
         if owner not in self._admitted:
             raise LockWithdrawn(name, f"owner {owner!r} is not admitted")
+        if self.manager.world.faults.locks_denied:
+            raise NoAuthority(f"lock {name!r} cannot be asked for: this context has no Web Locks")
         request = _Request(self, name, owner, mode)
         self._requests[request] = None
         self._send(self.manager.request, request, if_available, steal)

@@ -1,0 +1,167 @@
+"""A lease in IndexedDB decides who holds: for contexts without Web Locks.
+
+One transaction acquires it and issues the epoch, another one renews it, a third gives it back. Whether it has expired,
+each observer judges by its own clock, between changes of the record that it saw itself: no two clocks are compared. The
+holder counts from before its renewal was written, and only up to ``renew_deadline``; an observer counts from after it
+saw the renewal, for the whole lease. So the holder has given up before anybody takes over, while their clocks do not
+differ in speed by more than the third that lies between; beyond that, the epochs protect.
+
+A dead holder is noticed by expiry alone, and those who wait must look again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tabhelm.authority.base import Guarantees
+from tabhelm.authority.lease_hold import LeaseHold, LeaseTimes, LeaseTools
+from tabhelm.authority.rivals import Rivals
+from tabhelm.errors import DatabaseBlocked, LeadershipLost, LockWithdrawn
+from tabhelm.fencing.epochs import EpochIssuer
+from tabhelm.fencing.leases import LEASE, write_lease
+from tabhelm.names import Resource
+from tabhelm.ports import Clock, Database, Entropy, Locks, Transaction
+from tabhelm.tasks import Tasks, within
+
+T = TypeVar("T")
+NAME = LEASE
+FIRST_PAUSE = 0.1
+"""Seconds until the second look after news; each pause is twice the one before, up to ``retry``."""
+_LIMIT = 10.0
+"""Seconds that one claim may take: a store that hangs is a failure, and must be seen as one."""
+_CLOSING = 2.0
+
+
+class _Taken(Exception):
+    """Somebody holds it, as far as we know: the transaction is given up."""
+
+
+class LeaseAuthority:
+    """Leases in the app's database. One for each context."""
+
+    name = NAME
+    guarantees = Guarantees(exclusive=True, durable=True, fenced=True, timeout_based=True, reach="tabs")
+
+    def __init__(
+        self,
+        database: Database,
+        issuer: EpochIssuer,
+        locks: Locks,
+        clock: Clock,
+        entropy: Entropy,
+        tasks: Tasks,
+        protocol: int,
+        times: LeaseTimes | None = None,
+    ) -> None:
+        self._tools = LeaseTools(database, issuer, locks, clock, tasks, times or LeaseTimes())
+        self._entropy = entropy
+        self._protocol = protocol
+        self._rivals = Rivals(database, issuer, locks, clock, self._tools.times)
+        self._waiting: dict[asyncio.Event, None] = {}
+
+    def look(self) -> None:
+        """Something changed among the tabs: whoever waits looks at once, and more often for a moment."""
+        for waiting in self._waiting:
+            waiting.set()
+
+    async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> LeaseHold:
+        pause = 0.0
+        while True:
+            hold = await self._claim(resource, owner, owner_id)
+            if hold is not None:
+                return hold
+            pause = 0.0 if await self._pause(pause) else min(self._tools.times.retry, max(FIRST_PAUSE, 2 * pause))
+
+    async def take_over(
+        self, resource: Resource, *, owner: str, owner_id: str, wanted: Callable[[], bool]
+    ) -> LeaseHold:
+        """Never by force: a holder that stands still loses its lease by itself, and one that renews it is alive."""
+        name = resource.lock(self._protocol)
+        hold = await self._claim(resource, owner, owner_id) if wanted() else None
+        if hold is None:
+            raise LockWithdrawn(name, "its lease is renewed, or has not expired yet")
+        return hold
+
+    async def _pause(self, pause: float) -> bool:
+        """Wait; whether there was news meanwhile."""
+        news, over = asyncio.Event(), False
+
+        def end() -> None:
+            nonlocal over
+            over = True
+            news.set()
+
+        self._waiting[news] = None
+        timer = self._tools.clock.call_later(max(FIRST_PAUSE, pause), end)
+        try:
+            await news.wait()
+            return not over
+        finally:
+            timer.cancel()
+            del self._waiting[news]
+
+    # -- one attempt --------------------------------------------------------------------------------------------------
+
+    async def _claim(self, resource: Resource, owner: str, owner_id: str) -> LeaseHold | None:
+        """Acquire it if it is free, in one transaction with its epoch. ``None``: somebody has it."""
+        tools, name = self._tools, resource.lock(self._protocol)
+        self._require_admitted(name, owner)
+        looking = self._rivals.look(resource, name, owner, owner_id)
+        seen = await self._in_time(looking, f"the lease of {name!r} could not be read")
+        if not seen.free:
+            return None
+        hold = LeaseHold(tools, name, resource.token_resource, owner, owner_id, self._entropy.token_bytes(8).hex())
+        since = tools.clock.monotonic()
+
+        async def first(tx: Transaction) -> None:
+            number = await self._rivals.free(tx, resource.token_resource, name, owner_id, seen.gone)
+            if number is None:
+                raise _Taken
+            await write_lease(tx, name, hold.claimed(number), tools.clock)
+
+        issuing = tools.issuer.issue(
+            resource.token_resource,
+            owner_id,
+            NAME,
+            takeovers_seen=None,
+            holds=lambda: tools.locks.admitted(owner),
+            first=first,
+        )
+        try:
+            grant = await self._in_time(issuing, f"no lease of {name!r} was durable")
+        except _Taken:
+            return None
+        except LeadershipLost:
+            self._require_admitted(name, owner)
+            raise
+        except BaseException:
+            hold.release()  # it is not known whether it became ours
+            raise
+        hold.start(grant, since)
+        if not hold.held:
+            hold.release()  # the page left, or it took too long: whoever waits too shall not wait for it to expire
+            raise LockWithdrawn(name, f"it came too late for owner {owner!r}")
+        return hold
+
+    async def _in_time(self, asking: Coroutine[Any, Any, T], failure: str) -> T:
+        try:
+            return await within(self._tools.clock, _LIMIT, asking)
+        except TimeoutError:
+            raise DatabaseBlocked(f"{failure} within {_LIMIT:g} s") from None
+
+    def _require_admitted(self, name: str, owner: str) -> None:
+        if not self._tools.locks.admitted(owner):
+            raise LockWithdrawn(name, f"owner {owner!r} is not admitted")
+
+    async def close(self) -> None:
+        """Let what is being given back be written: nobody shall have to wait until it expires."""
+
+        async def settled() -> None:
+            await asyncio.gather(*self._tools.giving_up, return_exceptions=True)
+
+        try:
+            await within(self._tools.clock, _CLOSING, settled())
+        except TimeoutError:
+            pass

@@ -1,0 +1,224 @@
+"""A lease that is held: renewed by a task of its own, and not believed in for a moment longer than it may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tabhelm.errors import DatabaseError, InvalidPolicy, LeadershipLost
+from tabhelm.fencing.epochs import EpochIssuer, Grant
+from tabhelm.fencing.leases import Lease, read_lease, write_lease
+from tabhelm.fencing.schema import FENCING
+from tabhelm.fencing.token import HighWater
+from tabhelm.ports import Clock, Database, Locks, Timer, Transaction
+from tabhelm.tasks import Tasks, within
+
+RENEWAL_FAILED = "lease-renewal-failed"
+_GIVING_UP = 10.0
+"""Seconds that giving a lease back may take. It expires by itself if that fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """In seconds.
+
+    Raises:
+        InvalidPolicy: not ``lease`` > ``renew_deadline`` > ``renew_every`` > ``retry`` > 0.
+    """
+
+    lease: float = 15.0
+    """So long others see a lease unchanged before they take it."""
+    renew_deadline: float = 10.0
+    """So long after the beginning of its last good renewal the holder believes in it. What is left of the lease is for
+    clocks that run at different speeds."""
+    renew_every: float = 5.0
+    retry: float = 1.0
+    """Pause after a failed renewal, and between two looks of those who wait."""
+
+    def __post_init__(self) -> None:
+        if not self.lease > self.renew_deadline > self.renew_every > self.retry > 0:
+            raise InvalidPolicy(
+                f"lease {self.lease:g} s > renew_deadline {self.renew_deadline:g} s > renew_every "
+                f"{self.renew_every:g} s > retry {self.retry:g} s > 0 is expected"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTools:
+    """What all leases of one context are made with."""
+
+    database: Database
+    issuer: EpochIssuer
+    locks: Locks
+    clock: Clock
+    tasks: Tasks
+    times: LeaseTimes
+    giving_up: dict[asyncio.Task[None], None] = field(default_factory=dict)
+
+
+class LeaseHold:
+    """One acquisition. ``owner`` is whose page must go on, ``owner_id`` whom the record names."""
+
+    def __init__(self, tools: LeaseTools, lock_name: str, resource: str, owner: str, owner_id: str, hold: str) -> None:
+        self.hold = hold
+        self.renewal = 0
+        """The number of the last renewal: each one is greater than all before it, under any holder."""
+        self._tools = tools
+        self._lock_name = lock_name
+        self._resource = resource
+        self._owner = owner
+        self._owner_id = owner_id
+        self._grant: Grant | None = None
+        self._until = 0.0
+        self._ended: str | None = None
+        self._given_up = False
+        self._callback: Callable[[str], None] | None = None
+        self._timer: Timer | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    # -- for the authority --------------------------------------------------------------------------------------------
+
+    def claimed(self, renewal: int) -> Lease:
+        """The record of this hold with this number, as it is to be written."""
+        self.renewal = renewal
+        return Lease(self._owner_id, self.hold, renewal, self._tools.times.lease, False)
+
+    def start(self, grant: Grant, since: float) -> None:
+        """The claim is durable. ``since``: when it was begun, by our clock."""
+        self._grant = grant
+        self._believe_from(since)
+        self._renewing = self._tools.tasks.start(self._renew_for_ever(since), f"renew {self._lock_name}")
+
+    # -- Hold ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        return self.lost is None
+
+    @property
+    def lost(self) -> str | None:
+        """Judged at every look: who stood still for too long must not believe in it before a timer says so."""
+        if self._ended is None:
+            if self._tools.clock.monotonic() >= self._until:
+                self._end(RENEWAL_FAILED)
+            elif not self._tools.locks.admitted(self._owner):
+                self._end("lock-lost")  # its page froze, hung or left
+        return self._ended
+
+    def on_end(self, callback: Callable[[str], None]) -> None:
+        self._callback = callback
+        if self._ended is not None:
+            self._tell()
+
+    def release(self) -> None:
+        self._end("lock-lost")
+        if not self._given_up:
+            self._given_up = True
+            task = self._tools.tasks.start(self._give_up(), f"release {self._lock_name}")
+            self._tools.giving_up[task] = None
+            task.add_done_callback(lambda _: self._tools.giving_up.pop(task, None))
+
+    async def begin(self) -> Grant:
+        """The epoch was issued in the transaction that acquired the lease."""
+        self._require_held()
+        assert self._grant is not None, "begun before it was acquired"
+        return self._grant
+
+    async def check(self) -> None:
+        grant = await self.begin()
+        await self._tools.issuer.require_current(grant)
+        self._require_held()
+
+    async def reissue_above(self, high_water: HighWater) -> Grant:
+        grant = await self.begin()
+        self._grant = await self._tools.issuer.reissue_above(grant, high_water, holds=lambda: self.held)
+        self._require_held()
+        return self._grant
+
+    # -- its life -----------------------------------------------------------------------------------------------------
+
+    def _require_held(self) -> None:
+        if (reason := self.lost) is not None:
+            raise LeadershipLost(self._resource, reason)
+
+    def _believe_from(self, since: float) -> None:
+        clock = self._tools.clock
+        self._until = since + self._tools.times.renew_deadline
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = clock.call_later(max(0.0, self._until - clock.monotonic()), self._look)
+
+    def _look(self) -> None:
+        """The time is up, unless the timer came a little early."""
+        left = self._until - self._tools.clock.monotonic()
+        if self.lost is None:
+            self._timer = self._tools.clock.call_later(max(0.001, left), self._look)
+
+    def _end(self, reason: str) -> None:
+        if self._ended is not None:
+            return
+        self._ended = reason
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._renewing is not None and self._renewing is not asyncio.current_task():
+            self._renewing.cancel()
+        self._tell()
+
+    def _tell(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None and self._ended is not None:
+            asyncio.get_running_loop().call_soon(callback, self._ended)
+
+    async def _renew_for_ever(self, since: float) -> None:
+        clock, times = self._tools.clock, self._tools.times
+        pause = max(0.0, since + times.renew_every - clock.monotonic())
+        while True:
+            await clock.sleep(pause)
+            if self.lost is not None:
+                return
+            started = clock.monotonic()
+            try:
+                self.renewal = await within(clock, self._until - started, self._renew())
+            except LeadershipLost as lost:
+                self._end(lost.reason)
+                return
+            except (DatabaseError, TimeoutError):
+                pause = times.retry
+                continue
+            if self.lost is not None:
+                return
+            self._believe_from(started)
+            pause = max(0.0, started + times.renew_every - clock.monotonic())
+
+    async def _renew(self) -> int:
+        grant = await self.begin()
+
+        async def body(tx: Transaction) -> int:
+            self._require_held()
+            lease = await read_lease(tx, self._lock_name)
+            if lease is None:
+                # Wiped under us: nobody has taken it, so it is ours, and so is the domain of its tokens.
+                await self._tools.issuer.restore(tx, grant)
+            elif lease.hold != self.hold or lease.released:
+                raise LeadershipLost(self._resource, "newer-epoch")
+            # A renewal of ours that failed may have been written all the same.
+            number = max(self.renewal, lease.renewal if lease is not None else 0) + 1
+            record = Lease(self._owner_id, self.hold, number, self._tools.times.lease, False)
+            await write_lease(tx, self._lock_name, record, self._tools.clock)
+            return number
+
+        return await self._tools.database.transaction([FENCING], "readwrite", body)
+
+    async def _give_up(self) -> None:
+        async def body(tx: Transaction) -> None:
+            lease = await read_lease(tx, self._lock_name)
+            if lease is not None and lease.hold == self.hold and not lease.released:
+                free = Lease(lease.owner_id, lease.hold, lease.renewal + 1, lease.seconds, True)
+                await write_lease(tx, self._lock_name, free, self._tools.clock)
+
+        try:
+            clock, database = self._tools.clock, self._tools.database
+            await within(clock, _GIVING_UP, database.transaction([FENCING], "readwrite", body))
+        except (DatabaseError, TimeoutError):
+            pass  # it is renewed no more, so it expires

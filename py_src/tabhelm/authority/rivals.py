@@ -1,0 +1,129 @@
+"""Is the resource free? One store numbers the grants of all authorities, so two of them that are alive meet there.
+
+The epoch record names the authority that decided last. Who is of another one must know that its holder is gone, and is
+refused otherwise: ``SplitAuthority``. A lease shows that it lives by being renewed. A Web Lock shows nothing in the
+store, but can be asked for; where it cannot, its grant is respected for the time of one lease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tabhelm.authority.lease_hold import LeaseTimes
+from tabhelm.errors import NoAuthority, SplitAuthority
+from tabhelm.fencing.epochs import DOMAIN_KEY, EpochIssuer, EpochRecord, read_record
+from tabhelm.fencing.leases import LEASE, Lease, Stillness, read_lease, write_lease
+from tabhelm.fencing.schema import FENCING
+from tabhelm.names import Resource
+from tabhelm.ports import Clock, Database, Locks, Transaction
+
+WEB_LOCKS = "web-locks"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """``gone``: another authority decided last, and its holder is gone."""
+
+    free: bool
+    gone: EpochRecord | None = None
+
+
+class Rivals:
+    """What one context has seen of other holders. It remembers from one attempt to the next."""
+
+    def __init__(
+        self, database: Database, issuer: EpochIssuer, locks: Locks, clock: Clock, times: LeaseTimes | None = None
+    ) -> None:
+        self._database = database
+        self._issuer = issuer
+        self._locks = locks
+        self._clock = clock
+        self._times = times or LeaseTimes()
+        self._stillness: dict[tuple[str, str], Stillness] = {}
+
+    async def refuse_lease(self, tx: Transaction, token_resource: str, lock_name: str) -> None:
+        """For whoever was granted the Web Lock: end a lease that has expired, before the next epoch is issued.
+
+        Raises:
+            SplitAuthority: a lease is being renewed, or may be.
+        """
+        lease = await read_lease(tx, lock_name)
+        if lease is None or lease.released:
+            return
+        if not self._expired(lock_name, lease):
+            raise SplitAuthority(token_resource, SplitAuthority.code)
+        over = Lease(lease.owner_id, lease.hold, lease.renewal + 1, lease.seconds, True)
+        await write_lease(tx, lock_name, over, self._clock)
+
+    async def look(self, resource: Resource, lock_name: str, owner: str, owner_id: str) -> Seen:
+        """For whoever wants a lease: whether it is worth a claim. Reads only.
+
+        Raises:
+            SplitAuthority: that holder is alive, or may be.
+            LockWithdrawn: ``owner`` may not ask now.
+            DatabaseError: the store could not be read.
+        """
+
+        async def body(tx: Transaction) -> tuple[EpochRecord | None, int | None]:
+            record = await read_record(tx, resource.token_resource)
+            return record, await self._next_renewal(tx, record, resource.token_resource, lock_name, owner_id)
+
+        record, number = await self._database.transaction([FENCING], "readonly", body)
+        if record is None or record.authority == LEASE or number is None:
+            return Seen(number is not None)
+        if record.authority == WEB_LOCKS:
+            try:
+                lock = await self._locks.acquire(lock_name, owner=owner, mode="shared", if_available=True)
+            except NoAuthority:
+                pass  # not here, but perhaps in another context of this origin
+            else:
+                if lock is None:
+                    raise SplitAuthority(resource.token_resource, SplitAuthority.code)
+                lock.release()
+                return Seen(True, record)
+        if self._still("epoch", lock_name, (record.domain, record.epoch, record.owner_id)) < self._times.lease:
+            raise SplitAuthority(resource.token_resource, SplitAuthority.code)
+        return Seen(True, record)
+
+    async def free(
+        self, tx: Transaction, token_resource: str, lock_name: str, owner_id: str, gone: EpochRecord | None
+    ) -> int | None:
+        """The number of the next renewal if the lease is free; ``None`` while somebody has it, or may have it.
+
+        ``gone``: the grant that ``look`` found without a holder.
+
+        Raises:
+            SplitAuthority: another authority decided since.
+        """
+        record = await read_record(tx, token_resource)
+        if record is not None and record.authority != LEASE and record != gone:
+            raise SplitAuthority(token_resource, SplitAuthority.code)
+        return await self._next_renewal(tx, record, token_resource, lock_name, owner_id)
+
+    async def _next_renewal(
+        self, tx: Transaction, record: EpochRecord | None, token_resource: str, lock_name: str, owner_id: str
+    ) -> int | None:
+        lease = await read_lease(tx, lock_name)
+        if lease is None:
+            return 1 if record is not None or await self._never_led(tx, token_resource, lock_name) else None
+        if lease.released or lease.owner_id == owner_id or self._expired(lock_name, lease):
+            return lease.renewal + 1
+        return None
+
+    async def _never_led(self, tx: Transaction, token_resource: str, lock_name: str) -> bool:
+        """There is no trace of any leader. Has there been none, or was the store wiped under one that lives?
+
+        That one writes itself back within ``renew_deadline``, or gives up.
+        """
+        domain = await tx.get(FENCING, DOMAIN_KEY)
+        if domain is not None and not self._issuer.memory.remembers(token_resource):
+            return True
+        return self._still("wiped", lock_name, domain and domain["domain"]) >= self._times.renew_deadline
+
+    def _expired(self, lock_name: str, lease: Lease) -> bool:
+        limit = max(lease.seconds, self._times.lease)
+        return self._still("lease", lock_name, (lease.hold, lease.renewal)) >= limit
+
+    def _still(self, what: str, lock_name: str, seen: object) -> float:
+        stillness = self._stillness.setdefault((what, lock_name), Stillness(self._clock))
+        return stillness.look(seen)
