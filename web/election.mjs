@@ -6,7 +6,7 @@ import { deferred } from "./session.mjs";
 /** @typedef {import("./tabhelm.js").LeaderLoop} LeaderLoop */
 /** @typedef {import("./tabhelm.js").ElectionStatus} ElectionStatus */
 /** @typedef {{domain: string, resource: string, epoch: number, stream: string, owner: string}} Token */
-/** @typedef {{grant: unknown, connectionId: string, lost: AbortController}} Run */
+/** @typedef {{election: string, grant: unknown, connectionId: string, lost: AbortController}} Run */
 
 /** A string of RFC 9651 holds printable ASCII only. @param {string} what @param {string} text */
 function fieldString(what, text) {
@@ -15,7 +15,7 @@ function fieldString(what, text) {
 }
 
 class LeaderContext {
-  #session;
+  #extra;
   #ensure;
   #check;
   #token;
@@ -24,15 +24,15 @@ class LeaderContext {
   /**
    * @param {string} resource @param {AbortSignal} signal @param {Token | null} token
    * @param {() => void} ensure throws once the page no longer leads, or doubts it
-   * @param {() => Promise<void>} check @param {Session} session
+   * @param {() => Promise<void>} check @param {(name: string, ...given: unknown[]) => Promise<any>} extra
    */
-  constructor(resource, signal, token, ensure, check, session) {
+  constructor(resource, signal, token, ensure, check, extra) {
     this.resource = resource;
     this.signal = signal;
     this.#token = token;
     this.#ensure = ensure;
     this.#check = check;
-    this.#session = session;
+    this.#extra = extra;
   }
 
   get epoch() {
@@ -82,6 +82,16 @@ class LeaderContext {
   check() {
     return this.#check();
   }
+
+  /** @param {unknown[]} given */
+  serve(...given) {
+    return this.#extra("serve", ...given);
+  }
+
+  /** @param {unknown[]} given */
+  publish(...given) {
+    return this.#extra("publish", ...given);
+  }
 }
 
 export class Election extends Emitter {
@@ -97,6 +107,8 @@ export class Election extends Emitter {
   #leader = null;
   /** @type {Run | null} the loop that has not settled yet, leading or not */
   #run = null;
+  /** Set by extras.mjs. @type {import("./tabhelm.js").LeaderState | null} */
+  state = null;
   /** @type {unknown} offered, not yet accepted */
   #offered = undefined;
   /** @type {unknown} accepted, leadership not yet begun */
@@ -147,6 +159,11 @@ export class Election extends Emitter {
 
   leader() {
     return this.#leader;
+  }
+
+  /** @param {unknown[]} given */
+  ask(...given) {
+    return this.#session.handlers.extra("ask", this.#id, ...given);
   }
 
   stepDown(reason = "requested") {
@@ -266,7 +283,7 @@ export class Election extends Emitter {
     const session = this.#session;
     const lost = new AbortController();
     /** @type {Run} */
-    const run = { grant, connectionId: session.connectionId, lost };
+    const run = { election: this.#id, grant, connectionId: session.connectionId, lost };
     let doubted = false;
     const ensure = () => {
       if (!lost.signal.aborted && session.doubts(this.#limitMs)) {
@@ -295,7 +312,7 @@ export class Election extends Emitter {
       this.consider();
     };
     this.#run = run;
-    const context = new LeaderContext(this.key, lost.signal, token, ensure, check, session);
+    const context = new LeaderContext(this.key, lost.signal, token, ensure, check, (name, ...given) => session.handlers.extra(name, run, ...given));
     const loop = this.#loop;
     Promise.resolve()
       .then(() => loop(context))

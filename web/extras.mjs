@@ -2,7 +2,7 @@
  * What few pages use, in one file that the client fetches when it is first asked for. It is bundled apart from the client, and
  * shares nothing with it but what it is given: classes that a page compares by `instanceof` come from the client.
  */
-import { ask, publish, serve } from "./asking.mjs";
+import { ask, publish, published, serve } from "./asking.mjs";
 import { buildId } from "./build-info.mjs";
 import { lock, singleFlight } from "./locks.mjs";
 import { diagnose, hooks } from "./support.mjs";
@@ -40,5 +40,10 @@ export function of(given) {
     throw new Error(`it is of build ${buildId}, this page of ${given.buildId}: reload the page, or serve each build at its own URL`);
   }
   core = given;
-  return { ask, diagnose, hooks, publish, serve, lock, singleFlight };
+  return { ask, diagnose, heard, hooks, publish, serve, lock, singleFlight };
+}
+
+/** A message that the client does not know. @param {Inside} inside @param {any} data */
+function heard(inside, data) {
+  if (data.type === "state") published(inside, data); // else from a newer engine
 }

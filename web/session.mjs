@@ -37,6 +37,7 @@ const OURS = new Set();
  * @property {() => void} doubt the engine may not count on this page any more: running loops must end
  * @property {() => void} heard the engine has just been heard: a waiting grant may be accepted now
  * @property {(data: any) => void} receive every message that is not about the connection itself
+ * @property {(name: string, ...given: unknown[]) => Promise<any>} extra call what lies in extras.mjs
  */
 
 /**

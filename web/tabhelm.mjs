@@ -145,6 +145,22 @@ class Tab extends Emitter {
   #made = 0;
   #toldFallback = false;
 
+  /**
+   * Call what few pages use: it lies beside this module, and is fetched when it is first asked for.
+   * @param {string} name @param {unknown[]} given @returns {Promise<any>}
+   */
+  #extra = async (name, ...given) => {
+    const inside = {
+      tab: /** @type {any} */ (this),
+      session: this.#session,
+      elections: this.#elections,
+      queues: this.#queues,
+      ...this.#listening,
+      emit: (/** @type {string} */ type, /** @type {unknown} */ detail) => this.#emit(type, detail),
+    };
+    return /** @type {any} */ (await extras())[name](inside, ...given);
+  };
+
   /** @param {import("./session.mjs").Settings} settings */
   constructor(settings) {
     super();
@@ -171,7 +187,7 @@ class Tab extends Emitter {
         this.#consider();
       },
       trouble: (state, reason) => this.#tellHost({ state, reason }),
-      extra: async (name, ...given) => /** @type {any} */ (await extras())[name](this.#inside, ...given),
+      extra: this.#extra,
       receive: (data) => {
         if (!this.#receive(data)) this.#session.malformed++;
       },
@@ -276,20 +292,20 @@ class Tab extends Emitter {
 
   async diagnose() {
     try {
-      return await (await extras()).diagnose(this.#inside);
+      return await this.#extra("diagnose");
     } catch (error) {
       return { page: { hostState: this.#hostState }, engine: { error: message(error) } };
     }
   }
 
   /** @param {[string, any, any?]} given */
-  async lock(...given) {
-    return (await extras()).lock(this.#inside, ...given);
+  lock(...given) {
+    return this.#extra("lock", ...given);
   }
 
   /** @param {[string, any, any?]} given */
-  async singleFlight(...given) {
-    return (await extras()).singleFlight(this.#inside, ...given);
+  singleFlight(...given) {
+    return this.#extra("singleFlight", ...given);
   }
 
   /** Leaders are known by resource, or by token resource, which the app's name precedes. @param {string} resource @param {Election} election */
@@ -332,7 +348,6 @@ class Tab extends Emitter {
       case "lead":
       case "revoke":
       case "status":
-      case "state":
         return this.#elections.get(data.election)?.receive(data) ?? true;
       case "leader": {
         if (typeof data.resource !== "string") return false;
@@ -363,30 +378,18 @@ class Tab extends Emitter {
         this.#emit("event", data.event);
         return true;
       default:
-        this.#listening.messages.get(data.type)?.(data);
+        (this.#listening.messages.get(data.type) ?? ((data) => this.#extra("heard", data)))(data);
         return true; // a newer engine may say more
     }
   }
 
   // ---- extras -------------------------------------------------------------------------------------------------------
 
-  /** @returns {import("./extras.mjs").Inside} */
-  get #inside() {
-    return {
-      tab: /** @type {any} */ (this),
-      session: this.#session,
-      elections: this.#elections,
-      queues: this.#queues,
-      ...this.#listening,
-      emit: (type, detail) => this.#emit(type, detail),
-    };
-  }
-
   /** @type {import("./tabhelm.js").Orchestration | undefined} */
   #hooks;
 
   /** For test builds. */
   async exposeHooks() {
-    this.#hooks = window.__orchestration = (await extras()).hooks(this.#inside);
+    this.#hooks = window.__orchestration = await this.#extra("hooks");
   }
 }
