@@ -42,7 +42,7 @@ const extras = async () => {
   try {
     return (await import("./extras.mjs")).of({ TabhelmError, LeadershipLost, buildId });
   } catch (error) {
-    throw new TabhelmError("no-extras", `extras.mjs, beside tabhelm.mjs, cannot be used: ${message(error)}`);
+    throw new TabhelmError("no-extras", `extras.mjs beside tabhelm.mjs: ${message(error)}`);
   }
 };
 
@@ -71,7 +71,7 @@ export async function join(options) {
 
 /** @param {unknown} options */
 function readJoin(options) {
-  if (options === undefined) throw new TypeError('join() needs options: at least the name of the app, as in join({ app: "my-app" })');
+  if (options === undefined) throw new TypeError('join() needs options, as in join({ app: "my-app" })');
   const given = checkKeys("join", options, JOIN_OPTIONS);
   const host = given.host ?? "auto";
   if (host !== "auto" && host !== "shared" && host !== "window") throw bad("host", host, '"auto", "shared" or "window" is expected');
