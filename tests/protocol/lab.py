@@ -289,7 +289,7 @@ class Lab:
         domain = next((record["domain"] for record in records if record["key"] == "domain"), "")
         for record in records:
             key = (store, record["key"])
-            if record["key"] == "domain" or self._records.get(key) is record:
+            if not record["key"].startswith("epoch:") or self._records.get(key) is record:
                 continue
             self._records[key] = record
             grant = (domain, record["resource"], record["epoch"], record["owner"])
