@@ -16,7 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "messages": {"errors"},
     "ports": {"errors"},
     "tasks": {"ports"},
-    "observe": {"ports", "tasks", "fencing"},  # fencing: where the history is stored
+    "observe": {"ports", "tasks"},
     "browser": {"ports", "host"},  # host: only to start the engine, from its entry point
     "simulated": {"ports", "fencing", "host"},
     "fencing": {"ports"},

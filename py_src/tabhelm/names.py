@@ -2,7 +2,8 @@
 
 Lock:      ``app:vN:kind:resource[:scope]``
 Channel:   ``tabhelm:app:vN``, and ``tabhelm:app:data-v1`` for what concerns durable data, whatever the protocol
-Database:  ``tabhelm:app`` (durable data is shared by all protocols, so its name carries none)
+Database:  ``tabhelm:app`` (durable data is shared by all protocols, so its name carries none), and
+           ``tabhelm:app:history`` for the log of leaders
 Token:     ``app:resource[:scope]``
 
 Every part matches ``[A-Za-z0-9][A-Za-z0-9._-]*``; a scope may hold further ``:``-joined parts (``user:123``).
@@ -170,6 +171,11 @@ def queue_channel(app: str) -> str:
 def database_name(app: str) -> str:
     """The IndexedDB database of an app, shared by all its protocols and bundles."""
     return f"tabhelm:{check_part('app', app)}"
+
+
+def history_database(app: str) -> str:
+    """The IndexedDB database in which an app's tabs write down who led: apart, so that nothing waits for it."""
+    return f"tabhelm:{check_part('app', app)}:history"
 
 
 def lifeline_lock(app: str, protocol: int, tab_id: str, connection_id: str) -> str:

@@ -25,7 +25,7 @@ from tabhelm.messages import (
     Questioning,
     decode,
 )
-from tabhelm.names import channel_name, database_name, queue_channel
+from tabhelm.names import channel_name, database_name, history_database, queue_channel
 from tabhelm.observe import (
     ActingMonitor,
     Degraded,
@@ -36,6 +36,7 @@ from tabhelm.observe import (
     Pseudonyms,
     StorageChanged,
 )
+from tabhelm.observe.history import HISTORY_SCHEMA
 from tabhelm.ports import Ports
 from tabhelm.ports.database import DatabaseEvent
 from tabhelm.presence import Beaconer, EngineWatch, Roster
@@ -126,7 +127,9 @@ class Services:
         )
         roster.subscribe(self.acting.look)
         self.updates = UpdateWatch(roster, clock, self.events)
-        self.history = History(self.database, clock, self.tasks, self.events, self.engine_id, self._version_of)
+        name = history_database(self.app)
+        self._log = ReopeningDatabase(name, lambda: self.ports.databases.database(name, HISTORY_SCHEMA))
+        self.history = History(self._log, clock, self.tasks, self.events, self.engine_id, self._version_of)
         self._hidden = Pseudonyms(self.ports.entropy.token_bytes(16).hex())
 
     def metrics(self) -> Metrics:
@@ -151,6 +154,7 @@ class Services:
         self.channel.close()
         self.queue_channel.close()
         self.database.close()
+        self._log.close()
 
     def suspend(self) -> None:
         """The engine's page leaves, perhaps into the back/forward cache: say goodbye, and keep nothing open.
@@ -165,12 +169,14 @@ class Services:
         self.channel.suspend()
         self.queue_channel.suspend()
         self.database.suspend()
+        self._log.suspend()
 
     def resume(self) -> None:
         """The page was restored: open everything again. Harmless when it is open."""
         self.channel.resume()
         self.queue_channel.resume()
         self.database.resume()
+        self._log.resume()
         self.history.resume()
         self.beaconer.resume()
         self.queues.storage_changed()  # whatever was said meanwhile, we did not hear it

@@ -9,10 +9,12 @@ from typing import TypeVar
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import AlreadyStanding, InvalidName, NotJoined
 from tabhelm.leadership import Candidacy, Election, LeaderContext, LeaderLoop, State, Stopped
+from tabhelm.leadership.acting import watch_acting
 from tabhelm.locking import LockRequest, TabFlights, TabLocks, Who
 from tabhelm.messages import MAX_ITEMS, TabNote
 from tabhelm.names import MAX_NAME, QUEUE_RESOURCE, Resource, queue_resource
-from tabhelm.observe import TabJoined, TabLeft
+from tabhelm.observe import Metrics, Reign, TabJoined, TabLeft
+from tabhelm.observe.history import KEEP
 from tabhelm.ports import PageState
 from tabhelm.presence import Identity, TabInfo
 from tabhelm.queue import Queue
@@ -203,8 +205,21 @@ class Tab:
                 self._announce()
 
         election.subscribe(forget)
+        watch_acting(self.services.acting, election)
         self._announce()
         return election
+
+    def metrics(self) -> Metrics:
+        """What was counted since this tab's engine began, for all its tabs (docs/observing.md)."""
+        return self.services.metrics()
+
+    async def history(self, count: int = KEEP) -> list[Reign]:
+        """Who led what, when, and why it ended: the last ``count`` entries of all tabs, newest first.
+
+        Raises:
+            DatabaseError: the store could not be read.
+        """
+        return await self.services.history.read(count)
 
     @property
     def elections(self) -> dict[str, Election]:

@@ -89,7 +89,9 @@ class LeadershipPolicy:
             if not isinstance(getattr(self, key), bool):
                 raise InvalidPolicy(f"{key} {getattr(self, key)!r} is not valid: true or false is expected")
         if twice := self.requires & self.prefers:
-            raise InvalidPolicy(f"prefers {min(twice)!r} makes no difference: requires names it, so every leader has it")
+            raise InvalidPolicy(
+                f"prefers {min(twice)!r} makes no difference: requires names it, so every leader has it"
+            )
         _session(self.session)
         for key in ("eligible", "score"):
             if getattr(self, key) is not None and not callable(getattr(self, key)):

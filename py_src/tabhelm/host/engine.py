@@ -35,7 +35,9 @@ class EngineHost:
         self._bridge = bridge
         self._info = info
         in_page = info.get("host") == "window"
-        self.services = Services(ports, info["app"], info["protocol"], info["engine"], in_page=in_page)
+        self.services = Services(
+            ports, info["app"], info["protocol"], info["engine"], in_page=in_page, build_id=info.get("buildId", "")
+        )
         self.sessions: dict[str, Session] = {}
         self._silent = SilentEngines(self.services, self._elections)
         self.services.events.emit(

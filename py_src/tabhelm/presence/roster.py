@@ -282,6 +282,17 @@ class Roster:
             ]
         return found
 
+    def own_tabs(self) -> tuple[TabNote, ...]:
+        """Our own tabs, as they said of themselves when they last changed."""
+        return tuple(self._own.values())
+
+    def versions(self) -> frozenset[tuple[str, str]]:
+        """The versions of the app that tabs run, each with its bundle's build."""
+        found = {(note.version, self.build) for note in self._own.values()}
+        for heard in self._engines.values():
+            found |= {(note.version, heard.beacon.build) for note in heard.beacon.tabs}
+        return frozenset(found)
+
     def acting(self, now: float) -> Counter[str]:
         """How many are said to lead each resource now, of those not expired."""
         found = Counter(resource for resource, _ in self._leading)
