@@ -37,7 +37,7 @@ class LeadershipPolicy:
     """Only a tab that is online may lead."""
     session: str | None = None
     """Whose tab may lead: ``"any"`` needs somebody who is signed in; another text needs this user session, or its first
-    parts (``user`` for ``user:123``); ``None``: anybody's, or nobody's. In any case a change of session ends a tenure."""
+    parts (``user`` for ``user:123``); ``None``: anybody's. In any case a change of session ends a tenure."""
     newest: bool = False
     """A tab does not lead while one with a newer version of the app stands: versions are compared as dotted numbers."""
     eligible: Eligible | None = None
@@ -90,7 +90,7 @@ class LeadershipPolicy:
                 raise InvalidPolicy(f"{key} {getattr(self, key)!r} is not valid: true or false is expected")
         if twice := self.requires & self.prefers:
             raise InvalidPolicy(
-                f"prefers {min(twice)!r} makes no difference: requires names it, so every leader has it"
+                f"prefers {min(twice)!r} is in requires too: every leader has it, so leave it out"
             )
         _session(self.session)
         for key in ("eligible", "score"):
@@ -162,7 +162,7 @@ def _session(value: object) -> None:
 
 
 def _window(value: object) -> None:
-    pair = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
+    pair: tuple[Any, ...] = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
     for each in pair:
         _seconds("trigger_window", each, zero=True)
     if pair[0] > pair[1]:

@@ -105,6 +105,10 @@ class PageLoop:
         """What this grant's tenure answers and publishes; ``None`` if it is over."""
         return self._tenure.served if grant == self.grant and self._tenure is not None else None
 
+    def tenure(self, grant: int) -> Tenure | None:
+        """The tenure of this grant, while its loop runs."""
+        return self._tenure if grant == self.grant else None
+
     async def check(self, grant: int) -> bool:
         """``ctx.check()`` of the page: false if this grant is over."""
         if grant != self.grant or self._tenure is None:

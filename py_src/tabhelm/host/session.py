@@ -11,6 +11,7 @@ from tabhelm.errors import InvalidPayload, MalformedMessage, NotJoined, TabhelmE
 from tabhelm.host.page_asking import PageAsking, Pages
 from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_loop import PageLoop
+from tabhelm.host.page_standing import PageStanding
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
 from tabhelm.host.views import leader_view, presence_view, stats_view
@@ -75,6 +76,8 @@ class Session:
             "queue": self._queue,
             "call": self._call,
         }
+        self._standing = PageStanding(services.ports.clock, self._elections.get, self._loop)
+        self._handlers |= self._standing.handlers
         self._handlers |= PageLocks(self.tab, services, post).handlers
         self._calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "enqueue": self._enqueue,
@@ -178,6 +181,7 @@ class Session:
             return
         self._loops[election.resource.token_resource] = loop
         self._elections[handle] = election
+        self._standing.candidacy(message)
         election.subscribe(lambda state: self._status(handle, election))
         self._status(handle, election)
         self._asking.follow(handle, election)

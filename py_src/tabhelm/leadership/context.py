@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -144,12 +143,15 @@ class LeaderContext:
         self.tenure.ensure()
         self.tenure.report(value, self._clock.monotonic())
 
-    def health(self, check: Check, *, every: float | None = None, timeout: float | None = None, failures: int = 1) -> None:
+    def health(
+        self, check: Check, *, every: float | None = None, timeout: float | None = None, failures: int = 1
+    ) -> None:
         """Call ``check()`` now and every so many seconds (policy ``health_every``) while this tab leads.
 
-        It may be an async function. One that returns false, raises, or takes longer than ``timeout`` seconds (as long as
-        ``every`` if not told) has failed; after so many ``failures`` in a row the tab resigns as ``unhealthy``, and does
-        not stand for the policy's ``cool_down``. It runs beside the loop: what the loop waits for does not delay it.
+        It may be an async function. One that returns false, raises, or takes longer than ``timeout`` seconds (as long
+        as ``every`` if not told) has failed; after so many ``failures`` in a row the tab resigns as ``unhealthy``, and
+        does not stand for the policy's ``cool_down``. It runs beside the loop: what the loop waits for does not delay
+        it.
         """
         every = self._health_every if every is None else every
         HealthWatch(self.tenure, self._clock, self._tasks, self._resign, check, every, timeout or every, failures)

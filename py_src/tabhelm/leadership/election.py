@@ -136,6 +136,11 @@ class Election:
         self.candidacy.look()
         self.changes.tell()
 
+    def page_says(self, unfit: str | None, score: float) -> None:
+        """What the page's own functions say of its candidacy: why it may not lead, if so, and how good it would be."""
+        self.candidacy.page_says(unfit, score)
+        self.changes.tell()
+
     def step_down(self, reason: str = "step-down") -> None:
         """Give leadership up, if held, and go on taking part."""
         if isinstance(self.status, (Leading, Waiting)):

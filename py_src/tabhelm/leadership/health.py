@@ -44,8 +44,11 @@ class HealthWatch:
         self._every = every
         self._timeout = timeout
         self._failures = failures
-        task = tasks.start(self._watch(), f"health {tenure.resource}")
-        tenure.on_revoked(task.cancel)
+        self._task = tasks.start(self._watch(), f"health {tenure.resource}")
+        tenure.on_revoked(self._stop)
+
+    def _stop(self) -> None:
+        self._task.cancel()
 
     async def _watch(self) -> None:
         failed = 0
@@ -82,5 +85,3 @@ class HealthWatch:
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
             await self._changes.wait(left)
-
-
