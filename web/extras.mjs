@@ -5,7 +5,7 @@
 import { ask, publish, published, serve } from "./asking.mjs";
 import { buildId } from "./build-info.mjs";
 import { lock, singleFlight } from "./locks.mjs";
-import { diagnose, hooks } from "./support.mjs";
+import { diagnose, history, hooks, metrics } from "./support.mjs";
 
 /**
  * @typedef {object} Core what both must have in one copy
@@ -40,7 +40,7 @@ export function of(given) {
     throw new Error(`it is of build ${buildId}, this page of ${given.buildId}: reload the page, or serve each build at its own URL`);
   }
   core = given;
-  return { ask, diagnose, heard, hooks, publish, serve, lock, singleFlight };
+  return { ask, diagnose, heard, history, hooks, metrics, publish, serve, lock, singleFlight };
 }
 
 /** A message that the client does not know. @param {Inside} inside @param {any} data */

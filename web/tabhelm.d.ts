@@ -103,7 +103,21 @@ export interface Tab extends EventTarget {
   update(changes: { session?: string | null; capabilities?: readonly string[] }): void;
   /** Leave: loops are aborted, locks released, unanswered calls rejected with `not-joined`. Never rejects. */
   leave(reason?: string): Promise<void>;
-  /** What this tab and its engine know of themselves, for support. Never rejects; waits at most 2 s for the engine. */
+  /**
+   * What was counted since this tab's engine began, for all its tabs: numbers, or the text that Prometheus reads (scopes
+   * hashed, no ids of tabs). @throws TypeError @throws TabhelmError `engine-lost`, `not-joined`
+   */
+  metrics(options?: { format?: "numbers" }): Promise<Metrics>;
+  metrics(options: { format: "prometheus" }): Promise<string>;
+  /**
+   * Who led what, when, and why it ended: the last 200 entries (or `count`) of all tabs, newest first. It outlives tabs and
+   * engines, not the origin's storage. @throws TypeError @throws TabhelmError `engine-lost`, `not-joined`, a `database-…` code
+   */
+  history(options?: { count?: number }): Promise<Reign[]>;
+  /**
+   * What this tab and its engine know of themselves, for a support ticket: ids and scopes are hashed, the same way all over one
+   * report and in no other. Never rejects; waits at most 2 s for the engine.
+   */
   diagnose(): Promise<{ page: Record<string, unknown>; engine: unknown }>;
 
   addEventListener<K extends keyof TabEvents>(type: K, listener: (event: CustomEvent<TabEvents[K]>) => void, options?: boolean | AddEventListenerOptions): void;
@@ -162,13 +176,83 @@ export interface TabInfo {
 }
 
 export interface Leader {
+  /** With its scope after a colon. */
+  resource: string;
   tabId: string;
   /** The tenure's fencing epoch; null where nothing is fenced. */
   epoch: number | null;
   /** Unix time, by the leader's clock: for display. */
   sinceMs: number;
+  /** This engine's judgement: late by the leader's own word (`suspect`), or twice as late (`expired`). */
   liveness: "alive" | "suspect" | "expired";
+  /** Of the leader's app, as it said when it joined. */
+  version: string;
+  /** The Web Lock that it holds, if Web Locks decided. */
+  lockName: string;
+  /** What decided; null where its engine did not say. */
+  authority: string | null;
+  /** `ok` or `failing` by its own checks; null where it does not check, and from older versions. */
+  health: string | null;
+  /** What it last said with `ctx.progress()`; as old as its last beat (5 s). */
+  progress: string | number | boolean | null;
+  /** When that was: Unix time, for display. */
+  progressAtMs: number | null;
   [field: string]: unknown;
+}
+
+/** One time of leadership. */
+export interface Reign {
+  /** The token resource: `app:resource[:scope]`. */
+  resource: string;
+  epoch: number | null;
+  tabId: string;
+  engineId: string;
+  version: string;
+  authority: string | null;
+  /** Unix time. */
+  beganMs: number;
+  /** Null: it still leads, or its engine died before it could write down the end. */
+  endedMs: number | null;
+  /** Why it ended; `unknown` where a later leader is known and nobody wrote it down. */
+  reason: string | null;
+}
+
+export interface Durations {
+  count: number;
+  sumMs: number;
+  longestMs: number;
+}
+
+export interface ResourceMetrics {
+  /** How many are said to lead now. */
+  leadersActing: number;
+  acquisitions: number;
+  /** Standing by that came to nothing, by reason. */
+  failures: Record<string, number>;
+  stepDowns: Record<string, number>;
+  overruns: number;
+  loopFailures: number;
+  takeovers: number;
+  /** Writes that a receiver refused: `stale`, `overtaken`. Those of loops in pages are not seen here. */
+  refused: Record<string, number>;
+  /** Alarms: `none` led, or `several`. */
+  alarms: Record<string, number>;
+  /** From first asking until leading. */
+  wait: Durations;
+  /** From leading until the lock was given back. */
+  hold: Durations;
+}
+
+export interface Metrics {
+  /** By token resource. */
+  resources: Record<string, ResourceMetrics>;
+  /** Messages that were not for us, by cause. */
+  ignored: Record<string, number>;
+  /** Events by type. */
+  events: Record<string, number>;
+  /** Tabs in the roster. */
+  tabs: number;
+  tasks: number;
 }
 
 export interface Presence {

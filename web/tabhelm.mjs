@@ -298,6 +298,16 @@ class Tab extends Emitter {
     }
   }
 
+  /** @param {[any?]} given */
+  metrics(...given) {
+    return this.#extra("metrics", ...given);
+  }
+
+  /** @param {[any?]} given */
+  history(...given) {
+    return this.#extra("history", ...given);
+  }
+
   /** @param {[string, any, any?]} given */
   lock(...given) {
     return this.#extra("lock", ...given);

@@ -158,6 +158,12 @@ def is_queue(token_resource: str) -> bool:
     return token_resource.split(":")[1:2] == [QUEUE_RESOURCE]
 
 
+def leader_lock(token_resource: str, protocol: int) -> str:
+    """The name of the lock whose holder leads ``token_resource``: what ``Resource.lock`` gives."""
+    app, _, key = token_resource.partition(":")
+    return f"{app}:v{DATA_VERSION if is_queue(token_resource) else protocol}:leader:{key}"
+
+
 def channel_name(app: str, protocol: int) -> str:
     """The BroadcastChannel of all tabs of an app that speak the same protocol."""
     return f"tabhelm:{check_part('app', app)}:v{check_protocol(protocol)}"

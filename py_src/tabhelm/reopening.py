@@ -24,6 +24,10 @@ class ReopeningChannel:
         self._callback: Callable[[object], None] | None = None
         self._channel: Channel | None = opener()
 
+    @property
+    def suspended(self) -> bool:
+        return self._channel is None
+
     def post(self, text: str) -> None:
         if self._channel is not None:
             self._channel.post(text)
@@ -72,6 +76,10 @@ class ReopeningDatabase:
         if self._suspended or self._waiters:  # in line behind those who wait, or have not woken yet
             await self._line_up()
         return await self._database.transaction(stores, mode, body, durability=durability)
+
+    @property
+    def suspended(self) -> bool:
+        return self._suspended
 
     async def _line_up(self) -> None:
         loop = asyncio.get_running_loop()

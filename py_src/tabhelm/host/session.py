@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any
 
 from tabhelm.election import LeadershipPolicy
@@ -12,6 +11,7 @@ from tabhelm.host.page_asking import PageAsking, Pages
 from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.page_standing import PageStanding
+from tabhelm.host.page_support import PageSupport
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
 from tabhelm.host.views import leader_view, presence_view, stats_view
@@ -19,7 +19,7 @@ from tabhelm.host.wire import Message, field, milliseconds, optional_text, page_
 from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.leadership.serving import Served
-from tabhelm.observe import Event, as_dict
+from tabhelm.observe import Event, UpdateAvailable, as_dict
 from tabhelm.ports import Timer
 from tabhelm.presence import Identity
 from tabhelm.queue import NewOperation, Queue
@@ -32,6 +32,8 @@ from tabhelm.tab import Tab, TabFacts
 STALL_AFTER = 10.0
 COALESCE = 0.05
 """Seconds in which changes of roster or queue become one message to the page."""
+_LEADER_NEWS = ("connectionId", "epoch", "liveness", "version", "health", "progress")
+"""What of a leader is worth a message when it changed: progress goes out with its beats, so it is seldom news."""
 Post = Callable[[dict[str, Any]], None]
 
 
@@ -87,16 +89,15 @@ class Session:
             "removeDead": self._remove_dead,
             "resumeQueue": self._resume_queue,
             "check": self._check,
-            "diagnose": self._diagnose,
         }
         self._asking = PageAsking(
             Pages(post, services, self._elections.get, self._served, lambda: self._quiet),
         )
         self._handlers |= self._asking.handlers
         self._calls |= self._asking.calls
+        self._calls |= PageSupport(self.tab, services).calls
         if self._test_hooks:
             self._calls["forceElection"] = self._force_election
-            self._calls["metrics"] = self._metrics
 
     def joined(self, info: dict[str, Any]) -> None:
         """Tell the page that it is in."""
@@ -326,17 +327,6 @@ class Session:
         if loop is None or not await loop.check(field(params, "grant", int)):
             raise NotJoined(f"election {handle!r} does not lead under this grant")
 
-    async def _diagnose(self, params: Message) -> Any:
-        locks = await self._services.ports.locks.query()
-        return {
-            "engine": self._services.engine_id,
-            "presence": presence_view(self.tab, self._services),
-            "elections": {key: status_message(item.status) for key, item in self.tab.elections.items()},
-            "locks": asdict(locks),
-            "events": [as_dict(event) for event in self._services.events.recent],
-            "ignored": self._services.events.ignored_counts,
-        }
-
     async def _force_election(self, params: Message) -> Any:
         key = f"{self._services.app}:{field(params, 'resource', str)}"
         election = self.tab.elections.get(key)
@@ -344,21 +334,13 @@ class Session:
             raise MalformedMessage(f"this tab does not stand for {key!r}")
         election.step_down("forced")
 
-    async def _metrics(self, params: Message) -> Any:
-        events = self._services.events
-        return {
-            "events": dict(events.counts),
-            "ignored": events.ignored_counts,
-            "tasks": len(self._services.tasks),
-            "tabs": len(self._services.roster.tabs(self._services.ports.clock.monotonic())),
-        }
-
     # -- telling the page ---------------------------------------------------------------------------------------------
 
     # The port of a page that stands still keeps every message: what it can do without is not sent meanwhile.
 
     def _event(self, event: Event) -> None:
-        if not self._quiet:
+        others = isinstance(event, UpdateAvailable) and event.connection != self.tab.identity.connection_id
+        if not self._quiet and not others:
             self._post({"type": "event", "event": as_dict(event)})
 
     def _roster_changed(self) -> None:
@@ -373,7 +355,7 @@ class Session:
     def _say_leaders(self) -> None:
         for handle, election in self._elections.items():
             view = leader_view(election.leader(), self._services)
-            known = (view["connectionId"], view["epoch"], view["liveness"]) if view else None
+            known = tuple(view[name] for name in _LEADER_NEWS) if view else None
             if self._leaders.get(handle, ()) != known:
                 self._leaders[handle] = known
                 key = election.resource.key

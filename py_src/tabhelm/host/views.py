@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tabhelm.names import leader_lock
+from tabhelm.observe import Durations, Metrics, Reign
 from tabhelm.presence import LeaderInfo, TabInfo
 from tabhelm.queue import QueueStats, SharedQueue
 from tabhelm.services import Services
@@ -33,6 +35,7 @@ def _tab_view(info: TabInfo, tab: Tab) -> dict[str, Any]:
         "visible": info.visible,
         "online": info.online,
         "version": info.version,
+        "buildId": info.build or None,
         "capabilities": sorted(info.capabilities),
         "stands": sorted(info.stands),
         "liveness": info.liveness,
@@ -45,13 +48,66 @@ def leader_view(info: LeaderInfo | None, services: Services) -> dict[str, Any] |
     """Who is said to lead: a hint."""
     if info is None:
         return None
+    wall = services.ports.clock.wall()
     return {
+        "resource": info.resource.removeprefix(f"{services.app}:"),
         "tabId": info.tab_id,
         "connectionId": info.connection_id,
+        "engineId": info.engine_id,
         "epoch": info.epoch or None,
-        "sinceMs": (services.ports.clock.wall() - info.age) * 1000,
+        "sinceMs": (wall - info.age) * 1000,
         "liveness": info.liveness,
+        "version": info.version,
+        "lockName": leader_lock(info.resource, services.protocol),
+        "authority": info.authority or None,
+        "health": info.health or None,
+        "progress": info.progress,
+        "progressAtMs": None if info.progress_age is None else (wall - info.progress_age) * 1000,
     }
+
+
+def reign_view(reign: Reign) -> dict[str, Any]:
+    """One entry of the history."""
+    return {
+        "resource": reign.resource,
+        "epoch": reign.epoch,
+        "tabId": reign.tab_id,
+        "engineId": reign.engine_id,
+        "version": reign.version,
+        "authority": reign.authority or None,
+        "beganMs": reign.began * 1000,
+        "endedMs": None if reign.ended is None else reign.ended * 1000,
+        "reason": reign.reason,
+    }
+
+
+def metrics_view(metrics: Metrics) -> dict[str, Any]:
+    """All figures, by token resource."""
+    return {
+        "resources": {
+            resource: {
+                "leadersActing": item.leaders_acting,
+                "acquisitions": item.acquisitions,
+                "failures": dict(item.failures),
+                "stepDowns": dict(item.step_downs),
+                "overruns": item.overruns,
+                "loopFailures": item.loop_failures,
+                "takeovers": item.takeovers,
+                "refused": dict(item.refused),
+                "alarms": dict(item.alarms),
+                "wait": _durations_view(item.wait),
+                "hold": _durations_view(item.hold),
+            }
+            for resource, item in metrics.resources.items()
+        },
+        "ignored": dict(metrics.ignored),
+        "events": dict(metrics.events),
+        "tabs": metrics.tabs,
+    }
+
+
+def _durations_view(durations: Durations) -> dict[str, Any]:
+    return {"count": durations.count, "sumMs": durations.sum * 1000, "longestMs": durations.longest * 1000}
 
 
 def stats_view(stats: QueueStats, shared: SharedQueue) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class Pseudonyms:
             return self.owner(value)
         if isinstance(value, str) and key in _RESOURCES:
             return self.resource(value, app)
+        if isinstance(value, str) and key in ("lockName", "lock"):
+            return self.lock(value, app)
         if isinstance(value, (list, tuple)) and key == "stands":
             return [self.resource(item, app) for item in value]
         return self.cleaned(value, app)

@@ -46,6 +46,11 @@ class Beaconer:
         self._reports: list[tuple[str, Progress]] = []
         self._stop = roster.subscribe(self._changed)
 
+    @property
+    def said(self) -> int:
+        """How many beacons were sent."""
+        return self._number
+
     def close(self) -> None:
         """Say goodbye and be quiet."""
         self._stop()

@@ -108,6 +108,17 @@ class LeaderInfo:
     """Seconds since then; ``None`` if it never said anything."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeardEngine:
+    """Another engine's last beacon: its number, how long ago it came, and when the next one is due (seconds)."""
+
+    engine_id: str
+    number: int
+    silent_for: float
+    next: float
+    build: str
+
+
 @dataclass(slots=True)
 class _Heard:
     beacon: Beacon
@@ -281,6 +292,13 @@ class Roster:
                 _leader_info(note, liveness, older, engine_id, heard.beacon.tabs) for note in heard.beacon.leaders
             ]
         return found
+
+    def heard_from(self, now: float) -> list[HeardEngine]:
+        """When each other engine was heard last."""
+        return [
+            HeardEngine(engine_id, heard.beacon.number, now - heard.at, heard.beacon.next, heard.beacon.build)
+            for engine_id, heard in self._engines.items()
+        ]
 
     def own_tabs(self) -> tuple[TabNote, ...]:
         """Our own tabs, as they said of themselves when they last changed."""

@@ -1,0 +1,40 @@
+"""What a page may ask about its tab: figures, history, a diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tabhelm.host.diagnosis import diagnosis
+from tabhelm.host.views import metrics_view, reign_view
+from tabhelm.host.wire import Message, field, optional_text
+from tabhelm.observe.history import KEEP
+from tabhelm.services import Services
+from tabhelm.tab import Tab
+
+
+class PageSupport:
+    """Those of one session. ``calls`` are the methods that it answers."""
+
+    def __init__(self, tab: Tab, services: Services) -> None:
+        self._tab = tab
+        self._services = services
+        self.calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
+            "diagnose": self._diagnose,
+            "metrics": self._metrics,
+            "history": self._history,
+        }
+
+    async def _diagnose(self, params: Message) -> Any:
+        # The page hashes its own part with the same salt.
+        salt = optional_text(params, "salt") or self._services.ports.entropy.token_bytes(16).hex()
+        return await diagnosis(self._tab, salt)
+
+    async def _metrics(self, params: Message) -> Any:
+        metrics = self._tab.metrics()
+        if optional_text(params, "format") == "prometheus":
+            return metrics.text()
+        return metrics_view(metrics) | {"tasks": len(self._services.tasks)}
+
+    async def _history(self, params: Message) -> Any:
+        return [reign_view(reign) for reign in await self._tab.history(field(params, "count", int, KEEP))]
