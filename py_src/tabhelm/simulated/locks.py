@@ -42,6 +42,9 @@ class LockManager:
         self.world = world
         self.held: dict[str, list[_Request]] = {}
         self.queues: dict[str, list[_Request]] = {}
+        self.withdrawal_grants = True
+        """Whether the queue is looked at again when a waiting request is withdrawn, as the specification says. Chromium
+        does not: shared requests behind a withdrawn exclusive one then wait until a holder lets go."""
 
     def request(self, request: _Request, if_available: bool, steal: bool) -> None:
         self._evict_cached_holders(request.name)
@@ -58,6 +61,8 @@ class LockManager:
             request.locks.inbox.send(request.locks.unavailable, request)
         else:
             queue.append(request)
+            if len(queue) > 1 and not self.withdrawal_grants:
+                return
         self._process(request.name)
 
     def withdraw(self, request: _Request) -> None:
@@ -65,7 +70,8 @@ class LockManager:
         queue = self.queues.get(request.name, [])
         if request in queue:
             queue.remove(request)
-            self._process(request.name)
+            if self.withdrawal_grants:
+                self._process(request.name)
         else:
             self.release(request)
 
