@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tabhelm.authority import Authorities, LeaseAuthority, Rivals, WebLocksAuthority
 from tabhelm.election.updates import UpdateWatch
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
-from tabhelm.fencing.schema import SCHEMA
+from tabhelm.fencing.schema import FENCING, SCHEMA
 from tabhelm.leadership.election import ElectionServices
 from tabhelm.leadership.exchange import Exchange
 from tabhelm.locking import LockHub, SingleFlights
@@ -37,7 +37,7 @@ from tabhelm.observe import (
     StorageChanged,
 )
 from tabhelm.observe.history import HISTORY_SCHEMA
-from tabhelm.ports import Ports
+from tabhelm.ports import Ports, Transaction
 from tabhelm.ports.database import DatabaseEvent
 from tabhelm.presence import Beaconer, EngineWatch, Roster
 from tabhelm.queue import QueueHub
@@ -138,6 +138,18 @@ class Services:
         return self.counted.snapshot(
             self.roster.acting(now), len(self.roster.tabs(now)), lambda name: self._hidden.resource(name, self.app)
         )
+
+    async def count_epochs(self) -> int:
+        """How many records of epochs the database has: to find out whether it answers.
+
+        Raises:
+            DatabaseError: it does not.
+        """
+
+        async def body(tx: Transaction) -> int:
+            return await tx.count(FENCING)
+
+        return await self.database.transaction([FENCING], "readonly", body)
 
     def _version_of(self, tab_id: str) -> str:
         return next((note.version for note in self.roster.own_tabs() if note.tab == tab_id), "")

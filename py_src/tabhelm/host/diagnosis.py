@@ -6,11 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from tabhelm.errors import TabhelmError
-from tabhelm.fencing.schema import FENCING
 from tabhelm.host.status import status_message
 from tabhelm.host.views import metrics_view, presence_view, reign_view
 from tabhelm.observe import Pseudonyms, as_dict
-from tabhelm.ports import Transaction
 from tabhelm.services import Services
 from tabhelm.tab import Tab
 from tabhelm.tasks import within
@@ -69,14 +67,11 @@ async def _locks(services: Services, hidden: Pseudonyms) -> dict[str, Any]:
 
 
 async def _database(services: Services) -> dict[str, Any]:
-    async def body(tx: Transaction) -> int:
-        return await tx.count(FENCING)
-
     facts: dict[str, Any] = {"name": services.database.name, "suspended": services.database.suspended}
     clock = services.ports.clock
     began = clock.monotonic()
     try:
-        records = await within(clock, PATIENCE, services.database.transaction([FENCING], "readonly", body))
+        records = await within(clock, PATIENCE, services.count_epochs())
     except (TabhelmError, TimeoutError) as error:
         return facts | _trouble(error)
     return facts | {"epochs": records, "answeredInMs": round((clock.monotonic() - began) * 1000, 1)}

@@ -11,11 +11,13 @@ from typing import Any, Literal, TypeVar
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import AlreadyStanding, LeadershipLost
+from tabhelm.host.diagnosis import diagnosis
 from tabhelm.host.page import PageHost, check_words
 from tabhelm.leadership import Election, LeaderContext, LeaderLoop
 from tabhelm.locking import LockRequest
 from tabhelm.names import QUEUE_RESOURCE, check_scope
-from tabhelm.observe import Event, Events, TaskFailed
+from tabhelm.observe import Event, Events, Metrics, Reign, TaskFailed
+from tabhelm.observe.history import KEEP
 from tabhelm.ports import PageState
 from tabhelm.presence import LeaderInfo, TabInfo
 from tabhelm.queue import Queue
@@ -251,6 +253,31 @@ class JoinedTab:
             self._tab.update(capabilities=capabilities, user_session=user_session, session_changed=True)
         else:
             self._tab.update(capabilities=capabilities)
+
+    # -- what happened ------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> Metrics:
+        """What was counted since this tab joined (docs/observing.md); ``metrics().text()`` is for Prometheus."""
+        return self._tab.metrics()
+
+    async def history(self, count: int = KEEP) -> list[Reign]:
+        """Who led what, when, and why it ended: the last ``count`` entries of all tabs, newest first.
+
+        It outlives tabs and engines, but not the origin's storage.
+
+        Raises:
+            DatabaseError: the store could not be read.
+        """
+        return await self._tab.history(count)
+
+    async def diagnose(self) -> dict[str, Any]:
+        """What this tab knows of itself and the others, as JSON for a support ticket. Raises nothing; takes some seconds
+        where storage or locks do not answer.
+
+        Ids and scopes are hashed, the same way all over one report and in no other. It asks the lock manager, which
+        evicts other tabs' pages from the back/forward cache: not to be called all the time.
+        """
+        return await diagnosis(self._tab, self._tab.services.ports.entropy.token_bytes(16).hex())
 
     async def leave(self, reason: str = "left") -> None:
         """Stop all elections (their loops get their grace), say goodbye, and keep nothing. Harmless when it has left.
