@@ -1,0 +1,10 @@
+"""Lets the tests here import ``lease_kit``, and the kit of tests/core."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+for folder in (Path(__file__).parent, Path(__file__).parents[1] / "core"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
