@@ -102,7 +102,7 @@ async def test_when_who_does_it_is_lost_another_does_it(browser: ChaosBrowser, s
     assert outcomes[0] == outcomes[1] and outcomes[0][0] == "value"
     waited = outcomes[0][1]["at"] - began
     print(f"from {how} of who does it to the next one's result: {waited:.0f} ms")
-    assert waited < (STALL_MS + 3_000 if how == "hang" else 3_000)
+    assert waited < (STALL_MS + 5_000 if how == "hang" else 5_000)
     assert await runs(c, d) == 1
     if how in ("freeze", "leave", "hang"):
         if how == "freeze":

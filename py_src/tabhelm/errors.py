@@ -155,8 +155,8 @@ class LockLost(TabhelmError):
 
 
 class LockTimeout(TabhelmError, TimeoutError):
-    """A lock was not free in time. ``holder`` is the id of the tab that held it and ``held_for`` for how long (seconds),
-    as far as they are known."""
+    """A lock was not free in time. ``holder`` is the id of the tab that held it, ``held_for`` for how long (seconds), as
+    far as they are known."""
 
     code = "lock-timeout"
 
@@ -281,7 +281,7 @@ class CircuitOpen(TabhelmError):
 
 
 class InvalidTransition(TabhelmError, RuntimeError):
-    """An election was to take a step that its table does not hold: a fault in tabhelm. The message names both states."""
+    """An election was to take a step that its table does not hold: a fault in tabhelm. Both states are named."""
 
     code = "invalid-transition"
 

@@ -20,7 +20,8 @@ from tabhelm.errors import (
     TooManyLocks,
 )
 from tabhelm.host.wire import Message, field, milliseconds, optional_text
-from tabhelm.locking import Lock, check_size, fly, lock_name
+from tabhelm.json_text import loads
+from tabhelm.locking import MAX_REASON, Lock, check_size, fly, lock_name
 from tabhelm.services import Services
 from tabhelm.tab import Tab
 
@@ -38,7 +39,7 @@ class PageLocks:
         self._post = post
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._held: dict[str, Lock] = {}
-        self._flying: dict[str, asyncio.Future[str | None]] = {}
+        self._flying: dict[str, asyncio.Future[Message]] = {}
         self.handlers: dict[str, Callable[[Message], None]] = {"lock": self._lock, "unlock": self._unlock}
 
     def _lock(self, message: Message) -> None:
@@ -71,11 +72,7 @@ class PageLocks:
         outcome: dict[str, Any] | None = message.get("outcome")
         flying = self._flying.get(handle)
         if flying is not None and isinstance(outcome, dict) and not flying.done():
-            error = outcome.get("error")
-            if error is None:
-                flying.set_result(optional_text(outcome, "value"))
-            else:
-                flying.set_exception(_failure(handle, error))
+            flying.set_result(outcome)
         elif (task := self._asking.get(handle)) is not None:
             task.cancel()
 
@@ -110,7 +107,7 @@ class PageLocks:
         async def run(_: Lock) -> str | None:
             self._flying[handle] = asyncio.get_running_loop().create_future()
             self._say(handle, "granted")
-            return check_size(await self._flying[handle], key)
+            return check_size(_result(key, await self._flying[handle]), key)
 
         try:
             outcome = await fly(self._services.flights, self._tab.locks, name, run, again=False)
@@ -133,8 +130,23 @@ class PageLocks:
         self._post({"type": "lock", "lock": handle, "state": state, **more})
 
 
-def _failure(handle: str, error: object) -> FlightFailed:
-    told = error if isinstance(error, dict) else {}
-    texts = (told.get(name) for name in ("name", "message", "code"))
-    kind, reason, code = (text if isinstance(text, str) else "" for text in texts)
-    return FlightFailed(handle, kind[:100] or "Error", reason[:2000], code[:100])
+def _result(key: str, outcome: Message) -> str | None:
+    """JSON text of what a page's work gave.
+
+    Raises:
+        FlightFailed: it failed.
+        MalformedMessage: it makes no sense.
+    """
+    error = outcome.get("error")
+    if error is not None:
+        told = error if isinstance(error, dict) else {}
+        texts = (told.get(name) for name in ("name", "message", "code"))
+        kind, reason, code = (text if isinstance(text, str) else "" for text in texts)
+        raise FlightFailed(key, kind[:100] or "Error", reason[:MAX_REASON], code[:100])
+    value = optional_text(outcome, "value")
+    try:
+        if value is not None:
+            loads(value)
+    except ValueError as problem:
+        raise MalformedMessage(f"'unlock' message: the result of {key!r} is no JSON text: {problem}") from None
+    return value

@@ -5,11 +5,12 @@ from __future__ import annotations
 from tabhelm.locking.hub import Holder, LockHub
 from tabhelm.locking.interruption import Interruption
 from tabhelm.locking.lock import Lock, Who, lock_name
-from tabhelm.locking.outcome import MAX_RESULT, Outcome, check_size
+from tabhelm.locking.outcome import MAX_REASON, MAX_RESULT, Outcome, check_size
 from tabhelm.locking.single_flight import SingleFlights, TabFlights, fly
 from tabhelm.locking.tab_locks import LockRequest, TabLocks
 
 __all__ = [
+    "MAX_REASON",
     "MAX_RESULT",
     "Holder",
     "Interruption",

@@ -10,6 +10,7 @@ from typing import Any
 from tabhelm.simulated.engine import EngineFactory, SimulatedEngine
 from tabhelm.simulated.messageport import MessagePort
 from tabhelm.simulated.pagelink import Session, Settings
+from tabhelm.simulated.pagelocks import Body, PageLocks, PageRequest
 from tabhelm.simulated.pagework import Loop, PageElection, PageQueue
 from tabhelm.simulated.world import Process, SimulatedAgent, World
 
@@ -169,6 +170,7 @@ class SimulatedPage:
         self.elections: dict[str, PageElection] = {}
         self.queues: dict[str, PageQueue] = {}
         self.session = Session(self.agent, self.ports, settings, storage, self)
+        self.locks = PageLocks(self.session)
         self._offers: dict[str, int] = {}
         self._made = 0
         self._started = False
@@ -227,6 +229,14 @@ class SimulatedPage:
         self.queues[queue.handle] = queue
         self.agent.call(queue.open)
         return queue
+
+    def lock(self, name: str, body: Body, **options: Any) -> PageRequest:
+        """``await body(lock)`` while the page holds the lock. Options as on the wire."""
+        return self.locks.lock(name, body, **options)
+
+    def single_flight(self, key: str, work: Body, **options: Any) -> PageRequest:
+        """One page does it for all that ask meanwhile."""
+        return self.locks.single_flight(key, work, **options)
 
     def update(self, **changes: Any) -> None:
         """``userSession`` or ``capabilities``, as on the wire."""
@@ -352,11 +362,13 @@ class SimulatedPage:
             election.open()
         for queue in self.queues.values():
             queue.open()
+        self.locks.look()
 
     def on_down(self, reason: str) -> None:
         self._offers.clear()
         for election in self.elections.values():
             election.down(reason)
+        self.locks.down(reason)
 
     def on_doubt(self) -> None:
         for election in self.elections.values():
@@ -391,6 +403,8 @@ class SimulatedPage:
                     election.leader = data["leader"]
         elif kind == "queue-stats" and data["queue"] in self.queues:
             self.queues[data["queue"]].last_stats = data.get("stats") or {}
+        elif kind == "lock":
+            self.locks.told(data)
         elif kind == "presence":
             self.presence = data
         elif kind == "event":

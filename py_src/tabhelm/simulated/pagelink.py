@@ -341,7 +341,7 @@ class Session:
             return
         error = data.get("error")
         if error:
-            fail(waiting.answer, _wire_error(error))
+            fail(waiting.answer, wire_error(error))
         else:
             settle(waiting.answer, data.get("result"))
 
@@ -507,7 +507,7 @@ class Session:
             self.start()
 
 
-def _wire_error(error: dict[str, Any]) -> TabhelmError:
+def wire_error(error: dict[str, Any]) -> TabhelmError:
     """The error of the tree with this code (its message as sent)."""
     kinds: list[type[TabhelmError]] = [TabhelmError]
     for kind in kinds:
