@@ -32,8 +32,8 @@ Progress = str | int | float | bool | None
 @dataclass(frozen=True, slots=True)
 class TabNote:
     """One tab, in its engine's own words. ``age`` is the seconds since it joined; ``stands`` the resources it would
-    lead. ``scores`` are its own words on how good a leader it is, ``turns`` the epochs in which it last led: for some of
-    those resources, where they say anything."""
+    lead. ``scores`` are its own words on how good a leader it is, ``turns`` the epochs in which it last led: for some
+    of those resources, where they say anything."""
 
     tab: str
     connection: str
