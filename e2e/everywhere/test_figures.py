@@ -22,6 +22,7 @@ async def _away(tab: DrivenTab) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.thorough  # it measures: that these failovers happen at all is tested in test_leading
 @pytest.mark.timeout(600)
 async def test_figures(
     driven: DrivenBrowser, engine: Engine, engine_pool: EnginePool, site: Site, capsys: pytest.CaptureFixture[str]
