@@ -92,7 +92,7 @@ class Services:
         self.lease = LeaseAuthority(
             self.database, issuer, ports.locks, ports.clock, ports.entropy, self.tasks, protocol
         )
-        self.roster.subscribe(self.lease.look)
+        self.roster.subscribe(self._look_at_leaders)
         self.elections = ElectionServices(
             clock=ports.clock,
             entropy=ports.entropy,
@@ -216,6 +216,10 @@ class Services:
             self.queues.heard(message)
         elif isinstance(message, LeaderSigns) and self.roster.heard_signs(message, self.ports.clock.monotonic()):
             self._remember(message.leaders)
+
+    def _look_at_leaders(self) -> None:
+        now = self.ports.clock.monotonic()
+        self.lease.look(frozenset((info.resource, info.epoch) for info in self.roster.leaders(now)))
 
     def _remember(self, leaders: Iterable[LeaderNote]) -> None:
         for leader in leaders:

@@ -47,7 +47,7 @@ def test_the_next_leads_soon_after_a_leader_that_says_so_and_after_expiry_of_one
                 case _:
                     first.agent.die()
             took = await crew.led(second)
-            assert took < 1.0 if how != "die" else 9.0 < took < 17.0, took
+            assert took < 1.0 if how != "die" else 9.0 < took < 18.5, took
             assert second.led == [first.led[-1] + 1]
 
         world.run(main())
@@ -148,7 +148,7 @@ def test_a_thawed_owner_knows_at_its_first_instruction(seed: int) -> None:
             context = crew.contexts[-1][1]
             hold = crew.hold(first)
             first.agent.freeze()
-            assert await crew.led(second) < 17.0
+            assert await crew.led(second) < 18.5
             await world.sleep(world.rng.uniform(0.0, 40.0))
             first.agent.thaw()
             with pytest.raises(LeadershipLost, match="lease-renewal-failed"):
@@ -326,17 +326,25 @@ def test_what_it_costs() -> None:
             committed = [line for line in world.trace[begun:] if "committed" in line and "fencing" in line]
             written = [line for line in committed if "readwrite" in line]
             print(f"a minute: {len(written)} writes, {len(committed) - len(written)} reads")
-            assert len(written) <= 13 and len(committed) - len(written) <= 130
+            assert len(written) <= 13 and len(committed) - len(written) <= 40
 
         world.run(main())
 
 
 @pytest.mark.parametrize(
     "times",
-    [{"lease": 10.0}, {"renew_deadline": 5.0}, {"renew_every": 1.0}, {"retry": 0.0}, {"lease": 9.0}],
+    [
+        {"look_every": 0.0},
+        {"look_every": 5.1},
+        {"lease": 10.0},
+        {"renew_deadline": 5.0},
+        {"renew_every": 1.0},
+        {"retry": 0.0},
+        {"lease": 9.0},
+    ],
 )
 def test_times_that_cannot_work_are_refused(times: dict[str, float]) -> None:
-    with pytest.raises(InvalidPolicy, match="renew_deadline"):
+    with pytest.raises(InvalidPolicy, match="renew_every"):
         LeaseTimes(**times)
 
 

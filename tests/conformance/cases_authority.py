@@ -21,7 +21,7 @@ from tabhelm.names import Resource
 from tabhelm.ports import Database, Ports
 from tabhelm.tasks import Tasks
 
-TIMES = LeaseTimes(lease=1.2, renew_deadline=0.8, renew_every=0.4, retry=0.05)
+TIMES = LeaseTimes(lease=1.2, renew_deadline=0.8, renew_every=0.4, retry=0.05, look_every=0.05)
 Make = Callable[[Ports, Database, EpochIssuer, Tasks], Authority]
 
 

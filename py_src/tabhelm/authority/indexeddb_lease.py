@@ -28,7 +28,7 @@ from tabhelm.tasks import Tasks, within
 T = TypeVar("T")
 NAME = LEASE
 FIRST_PAUSE = 0.1
-"""Seconds until the second look after news; each pause is twice the one before, up to ``retry``."""
+"""Seconds until the second look after news; each pause is twice the one before, up to ``look_every``."""
 _LIMIT = 10.0
 """Seconds that one claim may take: a store that hangs is a failure, and must be seen as one."""
 _CLOSING = 2.0
@@ -60,9 +60,14 @@ class LeaseAuthority:
         self._protocol = protocol
         self._rivals = Rivals(database, issuer, locks, clock, self._tools.times)
         self._waiting: dict[asyncio.Event, None] = {}
+        self._leaders: frozenset[tuple[str, int]] = frozenset()
 
-    def look(self) -> None:
-        """Something changed among the tabs: whoever waits looks at once, and more often for a moment."""
+    def look(self, leaders: frozenset[tuple[str, int]]) -> None:
+        """Who is said to lead what, in which epoch. At a change whoever waits looks at once, and more often for a
+        moment: a hint, without which it only takes longer."""
+        if leaders == self._leaders:
+            return
+        self._leaders = leaders
         for waiting in self._waiting:
             waiting.set()
 
@@ -72,7 +77,7 @@ class LeaseAuthority:
             hold = await self._claim(resource, owner, owner_id)
             if hold is not None:
                 return hold
-            pause = 0.0 if await self._pause(pause) else min(self._tools.times.retry, max(FIRST_PAUSE, 2 * pause))
+            pause = 0.0 if await self._pause(pause) else min(self._tools.times.look_every, max(FIRST_PAUSE, 2 * pause))
 
     async def take_over(
         self, resource: Resource, *, owner: str, owner_id: str, wanted: Callable[[], bool]

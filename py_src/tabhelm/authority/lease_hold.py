@@ -24,7 +24,8 @@ class LeaseTimes:
     """In seconds.
 
     Raises:
-        InvalidPolicy: not ``lease`` > ``renew_deadline`` > ``renew_every`` > ``retry`` > 0.
+        InvalidPolicy: not ``lease`` > ``renew_deadline`` > ``renew_every`` > ``retry`` > 0, or ``look_every`` is not
+            between 0 and ``renew_every``.
     """
 
     lease: float = 15.0
@@ -34,13 +35,19 @@ class LeaseTimes:
     clocks that run at different speeds."""
     renew_every: float = 5.0
     retry: float = 1.0
-    """Pause after a failed renewal, and between two looks of those who wait."""
+    """Pause after a failed renewal."""
+    look_every: float = 2.0
+    """Pause between two looks of those who wait."""
 
     def __post_init__(self) -> None:
         if not self.lease > self.renew_deadline > self.renew_every > self.retry > 0:
             raise InvalidPolicy(
                 f"lease {self.lease:g} s > renew_deadline {self.renew_deadline:g} s > renew_every "
                 f"{self.renew_every:g} s > retry {self.retry:g} s > 0 is expected"
+            )
+        if not 0 < self.look_every <= self.renew_every:
+            raise InvalidPolicy(
+                f"look_every {self.look_every:g} s is not valid: up to renew_every {self.renew_every:g} s is expected"
             )
 
 
