@@ -40,6 +40,7 @@ class Beaconer:
         self._suspended = False
         self._number = 0
         self._due: Timer | None = None
+        self._due_at = 0.0
         self._beat: Timer | None = None
         self._tick: Timer | None = None
         self._said: object = None
@@ -76,21 +77,28 @@ class Beaconer:
     def greet(self) -> None:
         """An engine that we did not know has spoken: tell it who is here."""
         if self._due is None and self._own() is not None and not self._suspended:
-            self._due = self._clock.call_later(self._entropy.uniform(*GREETING), self.speak)
+            self._speak_in(self._entropy.uniform(*GREETING))
 
     def _changed(self) -> None:
         if self._suspended:
             return
         # Others' changes come through here too; only a change of our own part is worth a message.
         if self._own() != self._said:
-            if self._due is not None:
-                self._due.cancel()  # a greeting may be due later than a change has to be told
             if self._own() is None:
                 self.speak()  # at once: an engine whose last page went to the cache is suspended in some milliseconds
             else:
-                self._due = self._clock.call_later(COALESCE, self.speak)
+                self._speak_in(COALESCE)
         if self._tick is None:
             self._tick = self._clock.call_later(TICK, self._look)
+
+    def _speak_in(self, seconds: float) -> None:
+        """Sooner than what is due, if anything is, but never later: others' news must not put off our own."""
+        at = self._clock.monotonic() + seconds
+        if self._due is not None:
+            if self._due_at <= at:
+                return
+            self._due.cancel()
+        self._due, self._due_at = self._clock.call_later(seconds, self.speak), at
 
     def _own(self) -> object:
         tabs, leaders = self._roster.own_notes(0.0)  # at time 0 all ages are 0: growing older is no change
