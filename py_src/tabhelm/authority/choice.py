@@ -46,6 +46,7 @@ class Choice:
         self._resource = resource.token_resource
         self._on_degraded = on_degraded
         self._at = 0
+        self._told: str | None = authorities[0].name
         self.missing: str | None = None
         """What each one on the list lacks, if none was possible when it was asked last."""
 
@@ -78,24 +79,27 @@ class Choice:
     async def _first(self, ask: Callable[[Authority], Awaitable[Hold]]) -> Hold:
         missing: list[str] = []
         for at, authority in enumerate(self._authorities):
-            self._use(at, missing)
+            self._at = at
+            if self.missing is None:
+                self._tell(authority.name, missing)
             try:
                 hold = await ask(authority)
             except (NoAuthority, DatabaseDenied) as failure:
                 missing.append(f"{authority.name}: {failure}")
             else:
                 self.missing = None
+                self._tell(authority.name, missing)
+                self._told = authority.name
                 return hold
         self._at = 0
-        before, self.missing = (
-            self.missing,
-            f"nothing can decide who leads {self._resource!r} here; {'; '.join(missing)}",
-        )
-        if before is None:
-            self._on_degraded(self._resource, self._authorities[0].name, None, "; ".join(missing))
+        self._tell(None, missing)
+        self.missing = f"nothing can decide who leads {self._resource!r} here; {'; '.join(missing)}"
         raise NoAuthority(self.missing)
 
-    def _use(self, at: int, missing: list[str]) -> None:
-        before, self._at = self._at, at
-        if at > 0 and at != before:
-            self._on_degraded(self._resource, self._authorities[0].name, self.name, missing[-1])
+    def _tell(self, used: str | None, missing: Sequence[str]) -> None:
+        """Tell a change for the worse, once. That the first on the list decides is nothing to warn of."""
+        if used == self._told:
+            return
+        if missing:
+            self._told = used
+            self._on_degraded(self._resource, self._authorities[0].name, used, "; ".join(missing))

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from tabhelm.authority.base import Hold
-from tabhelm.errors import DatabaseBlocked
+from tabhelm.errors import DatabaseBlocked, NotFenced
 from tabhelm.leadership.barrier import raise_marks
 from tabhelm.leadership.tenure import Tenure
 from tabhelm.observe import EpochIssued, Events, TookOver
@@ -43,11 +43,14 @@ async def begin(
         LeadershipLost: somebody else leads by now.
         DatabaseError: the epoch could not be made durable (``DatabaseBlocked``: not within ``EPOCH_LIMIT``).
         Unreachable: the receiver did not take the barrier.
+        NotFenced: there is a receiver, but no epoch to show it.
     """
     try:
         grant = await within(clock, EPOCH_LIMIT, hold.begin())
     except TimeoutError:
         raise DatabaseBlocked(f"the epoch of {resource!r} was not durable within {EPOCH_LIMIT:g} s") from None
+    if grant is None and fence is not None:
+        raise NotFenced(f"the authority of {resource!r} issues no epochs: the receiver {fence} could refuse nobody")
     tenure = Tenure(resource, hold, grant)
     if grant is not None:
         events.emit(EpochIssued(grant.resource, grant.domain, grant.epoch, grant.owner_id, grant.authority))
