@@ -162,7 +162,7 @@ async def test_a_loop_in_the_middle_of_which_nobody_serves_yet(browser: ChaosBro
           await ctx.sleep(1e9);
         }); }"""
     )
-    await slow.until("() => window.ready", what="the loop to run")
+    await slow.until("() => Boolean(window.ready)", what="the loop to run")
     await asker.begin("late", timeoutMs=30_000)
     await slow.evaluate("() => ready()")
     assert (await asker.answer())["value"] == "at last"

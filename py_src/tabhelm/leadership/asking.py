@@ -58,6 +58,8 @@ class Question:
     put: bool = False
     """Whether it was ever put to anybody."""
     declined: set[Address] = field(default_factory=set)
+    newest: Address | None = None
+    """The highest epoch that it was put to: never to one before it."""
     settled: bool = False
     value: str = "null"
     error: TabhelmError | None = None
@@ -166,7 +168,7 @@ class Asking:
             if not self._gone(question):
                 return
         if question.at is None and leader is not None and self._may_ask(question, leader):
-            question.at = leader
+            question.at = question.newest = leader
             question.accepted = None
             question.put = True
             question.pause = PAUSES[0]
@@ -185,10 +187,9 @@ class Asking:
     @staticmethod
     def _may_ask(question: Question, leader: Address) -> bool:
         """Not one that has said no, nor one that led before it."""
-        return not any(
-            leader == earlier or (leader.domain == earlier.domain and leader.epoch < earlier.epoch)
-            for earlier in question.declined
-        )
+        newest = question.newest
+        older = newest is not None and leader.domain == newest.domain and leader.epoch < newest.epoch
+        return not older and leader not in question.declined
 
     def _say(self, question: Question) -> None:
         at = question.at

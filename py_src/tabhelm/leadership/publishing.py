@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 REMIND = 5.0
 """Seconds after which a leader says again what the number of its newest value is."""
+GRUDGE = 60.0
+"""Seconds for which no leader of a lower epoch is believed after one has gone. Not for ever: epochs can be forged."""
 SHORTLY = 0.05
 """Seconds in which several wishes to hear a value become one."""
 
@@ -49,6 +51,8 @@ class Follower:
         self.state: PublishedState | None = None
         self.at: Address | None = None
         """Whose state it is."""
+        self.left_at: float | None = None
+        """When it was found to lead no more; ``None`` while it does."""
         self.waiting: StateNote | None = None
         """Of a tenure that is not known to lead, yet."""
         self._failed = failed
@@ -182,6 +186,7 @@ class Publishing:
         if note is not None:
             self._take(follower, leader, note)
         if follower.state is not None and follower.state.current != (follower.at == leader):
+            follower.left_at = self._exchange.clock.monotonic() if follower.state.current else None
             follower.show(replace(follower.state, current=not follower.state.current, missed=0))
 
     def heard(self, note: StateNote) -> None:
@@ -197,15 +202,25 @@ class Publishing:
             elif follower.waiting is None or note.epoch >= follower.waiting.epoch:
                 follower.waiting = note  # its beacon may be on the way
             return
+        if self._is_older(follower, leader):
+            self._exchange.events.ignored("stale-state")
+            return
         known = follower.state.number if follower.state is not None and follower.at == leader else 0
         if note.number <= known:
             return
         if not note.value:
             self._ask_again(note.resource, leader)
             return
-        follower.at = leader
+        follower.at, follower.left_at = leader, None
         missed = note.number - known - 1 if known else 0
         follower.show(PublishedState(loads(note.value), note.tab, note.epoch or None, note.number, True, missed))
+
+    def _is_older(self, follower: Follower, leader: Address) -> bool:
+        """Whether a leader whose epoch was higher has just gone: the roster believes again in one before it."""
+        at, left_at = follower.at, follower.left_at
+        if at is None or leader.domain != at.domain or leader.epoch >= at.epoch:
+            return False
+        return left_at is None or self._exchange.clock.monotonic() - left_at < GRUDGE
 
     def _ask_again(self, resource: str, leader: Address) -> None:
         self._exchange.to_leader(Resync(self._exchange.engine_id, resource, leader.leader))
