@@ -155,8 +155,8 @@ class LockLost(TabhelmError):
 
 
 class LockTimeout(TabhelmError, TimeoutError):
-    """A lock was not free in time. ``holder`` is the id of the tab that held it, ``held_for`` for how long (seconds), as
-    far as they are known."""
+    """A lock was not free in time. ``holder`` is the id of the tab that held it, ``held_for`` for how long (seconds),
+    as far as they are known."""
 
     code = "lock-timeout"
 
