@@ -39,7 +39,7 @@ from tabhelm.observe import (
 from tabhelm.observe.history import HISTORY_SCHEMA
 from tabhelm.ports import Ports, Transaction
 from tabhelm.ports.database import DatabaseEvent
-from tabhelm.presence import Beaconer, EngineWatch, Roster
+from tabhelm.presence import Beaconer, EngineWatch, Roster, Suspects
 from tabhelm.queue import QueueHub
 from tabhelm.queue.shared import QueueServices
 from tabhelm.reopening import ReopeningChannel, ReopeningDatabase
@@ -76,6 +76,7 @@ class Services:
             self.roster, self.channel, ports.clock, ports.entropy, queue_channel=self.queue_channel
         )
         self.watch = EngineWatch(self.roster, ports.locks, ports.clock, self.tasks, app, protocol)
+        self.suspects = Suspects(self.roster, ports.locks, ports.clock, self.tasks)
         self.locks = LockHub(
             ports.locks,
             ports.clock,

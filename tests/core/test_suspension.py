@@ -14,6 +14,7 @@ from tabhelm.host.engine import EngineHost
 from tabhelm.leadership import Leading
 from tabhelm.messages import Beacon, decode
 from tabhelm.names import channel_name, engine_lock
+from tabhelm.ports import LockSnapshot
 from tabhelm.presence import Identity
 from tabhelm.simulated import World
 
@@ -212,3 +213,57 @@ def test_takeover_in_policies() -> None:
         Takeover.fenced(9.0)
     with pytest.raises(InvalidPolicy, match=r"Takeover\.never"):
         LeadershipPolicy(takeover=60.0)  # type: ignore[arg-type]
+
+
+def suspend_in_the_midst(member: Member) -> None:
+    """A worker is suspended with its only page, which is in the cache, before it read a word of that."""
+    for channel in (member.services.channel, member.services.queue_channel):
+        member.call(channel.suspend)  # messages to a worker evict no page
+    member.agent.stop()
+    member.agent.evict = member.agent.die
+
+
+def test_what_a_suspended_engine_kept_is_freed_by_looking_once() -> None:
+    """The machine was so busy that the engine stood still with its page before it read that page's goodbye."""
+    with World(1) as world:
+
+        async def main() -> None:
+            a, b = join(world, "a"), join(world, "b")
+            a.lead()
+            await one_leader(world, [a])
+            election = b.lead(takeover=Takeover.never)
+            await world.until(lambda: "app:v1:leader:r" in [name for name in b.ports.locks.manager.queues])  # type: ignore[attr-defined]
+            looked = 0
+            query = b.ports.locks.query
+
+            async def counted() -> LockSnapshot:
+                nonlocal looked
+                looked += 1
+                return await query()
+
+            b.ports.locks.query = counted  # type: ignore[method-assign]
+            await world.sleep(30.0)
+            assert looked == 0, "a leader that speaks is left alone"
+            suspend_in_the_midst(a)
+            began = world.loop.time()
+            await world.until(lambda: isinstance(election.status, Leading))
+            assert world.loop.time() - began < 15.0, "two beats and a look at the clock"
+            await world.sleep(200.0)
+            assert looked == 1
+
+        world.run(main())
+
+
+def test_a_silent_leader_of_what_we_do_not_stand_for_is_left_in_the_cache() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            a, b = join(world, "a"), join(world, "b")
+            a.lead()
+            b.lead("other")
+            await world.sleep(1.0)
+            suspend_in_the_midst(a)
+            await world.sleep(100.0)
+            assert a.agent.alive
+
+        world.run(main())

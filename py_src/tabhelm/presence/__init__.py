@@ -7,6 +7,7 @@ from tabhelm.presence.beacon import Beaconer
 from tabhelm.presence.engine_watch import EngineWatch
 from tabhelm.presence.identity import Identity, TabMemory, claim_identity, draw_id
 from tabhelm.presence.roster import LeaderInfo, LeaderReport, Liveness, Roster, TabInfo
+from tabhelm.presence.suspects import Suspects
 
 __all__ = [
     "Beaconer",
@@ -16,6 +17,7 @@ __all__ = [
     "LeaderReport",
     "Liveness",
     "Roster",
+    "Suspects",
     "TabInfo",
     "TabMemory",
     "claim_identity",

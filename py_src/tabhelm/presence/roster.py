@@ -334,6 +334,14 @@ class Roster:
         """The other engines, those first that we have known for longest; whether each is said to lead something."""
         return {engine_id: bool(heard.beacon.leaders) for engine_id, heard in self._engines.items()}
 
+    def silent(self, now: float) -> dict[str, set[str]]:
+        """The other engines that missed their beats, each with what it leads."""
+        return {
+            engine_id: _led(heard.beacon)
+            for engine_id, heard in self._engines.items()
+            if self._liveness(heard, now) != "alive"
+        }
+
     @property
     def throttled(self) -> bool:
         """Whether our own timers may be throttled to one a minute: we run in a page that is hidden."""
