@@ -10,6 +10,7 @@ The rooms, from the ground up (each imports only rooms above it in this list):
 ``fencing``, ``presence``            who may still write; who is here
 ``election``, ``authority``          who should lead (a hint); what decides
 ``leadership``, ``queue``            who does lead and how it stops; what is still to be sent
+``locking``                          what may only one tab do at a time
 ``observe``                          what happened
 ``tab``, ``host``                    one joined tab; several tabs in one engine, or one in its own page
 ``server``, ``testing``              the receiving end; real-tab chaos for pytest (both CPython only)
@@ -27,12 +28,18 @@ if TYPE_CHECKING:
     from tabhelm.errors import AlreadyStanding as AlreadyStanding
     from tabhelm.errors import DatabaseError as DatabaseError
     from tabhelm.errors import ElectionStopped as ElectionStopped
+    from tabhelm.errors import FlightFailed as FlightFailed
     from tabhelm.errors import IdentifierReused as IdentifierReused
     from tabhelm.errors import InvalidName as InvalidName
     from tabhelm.errors import InvalidPayload as InvalidPayload
     from tabhelm.errors import InvalidPolicy as InvalidPolicy
     from tabhelm.errors import LeadershipLost as LeadershipLost
+    from tabhelm.errors import LockLost as LockLost
+    from tabhelm.errors import LockReentered as LockReentered
+    from tabhelm.errors import LockTimeout as LockTimeout
+    from tabhelm.errors import LockUnavailable as LockUnavailable
     from tabhelm.errors import NoAuthority as NoAuthority
+    from tabhelm.errors import NotCloneable as NotCloneable
     from tabhelm.errors import NotInBrowser as NotInBrowser
     from tabhelm.errors import NotJoined as NotJoined
     from tabhelm.errors import QuotaExceeded as QuotaExceeded
@@ -49,6 +56,7 @@ if TYPE_CHECKING:
     from tabhelm.leadership import SteppingDown as SteppingDown
     from tabhelm.leadership import Stopped as Stopped
     from tabhelm.leadership import Waiting as Waiting
+    from tabhelm.locking import Lock as Lock
     from tabhelm.queue import Batch as Batch
     from tabhelm.queue import Queue as Queue
     from tabhelm.queue import QueueStats as QueueStats
@@ -69,12 +77,14 @@ _HOMES = {
             "InvalidPayload",
             "InvalidPolicy",
         ),
+        *("FlightFailed", "LockLost", "LockReentered", "LockTimeout", "LockUnavailable", "NotCloneable"),
         *("LeadershipLost", "NoAuthority", "NotInBrowser", "NotJoined", "QuotaExceeded", "TabhelmError", "Unreachable"),
     ),
     "tabhelm.host.joined": ("JoinedTab", "Presence"),
     "tabhelm.leadership": (
         *("BackingOff", "Election", "Idle", "LeaderContext", "Leading", "State", "SteppingDown", "Stopped", "Waiting"),
     ),
+    "tabhelm.locking": ("Lock",),
     "tabhelm.queue": ("Batch", "Queue", "QueueStats"),
     "tabhelm.queue.records": ("Outcome",),
 }
