@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from tabhelm.authority import Authorities, LeaseAuthority, Rivals, WebLocksAuthority
 from tabhelm.election.updates import UpdateWatch
-from tabhelm.fencing.epochs import EpochIssuer, EpochMemory
+from tabhelm.errors import DatabaseDenied, DatabaseError
+from tabhelm.fencing.epochs import DOMAIN_KEY, EpochIssuer, EpochMemory
 from tabhelm.fencing.schema import FENCING, SCHEMA
 from tabhelm.leadership.election import ElectionServices
 from tabhelm.leadership.exchange import Exchange
@@ -154,6 +155,20 @@ class Services:
 
     def _version_of(self, tab_id: str) -> str:
         return next((note.version for note in self.roster.own_tabs() if note.tab == tab_id), "")
+
+    async def storage_denied(self) -> str | None:
+        """Why this context may not use IndexedDB; ``None`` if it may, or if the answer did not come in time."""
+
+        async def body(tx: Transaction) -> None:
+            await tx.get(FENCING, DOMAIN_KEY)
+
+        try:
+            await self.database.transaction([FENCING], "readonly", body)
+        except DatabaseDenied as denied:
+            return str(denied)
+        except DatabaseError:
+            pass  # it may come back
+        return None
 
     async def close(self) -> None:
         """End everything: no task, timer, channel or connection is left."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tabhelm.browser import browser_ports
 from tabhelm.browser._js import create_proxy, js, js_exception
 from tabhelm.browser.desk import LockDesk
-from tabhelm.errors import InvalidName, NoAuthority, NotInBrowser
+from tabhelm.errors import InvalidName, NotInBrowser
 from tabhelm.json_text import loads
 from tabhelm.names import check_part
 from tabhelm.ports import LifecycleEvent, PageState
@@ -48,7 +48,7 @@ def join(
 
     Raises:
         NotInBrowser: this Python runs neither in a page nor in a page's worker.
-        NoAuthority: the context has no Web Locks (it is not secure, or of an opaque origin).
+        NoAuthority: the context has neither Web Locks nor IndexedDB (an opaque origin, blocked site data).
         InvalidName, InvalidPolicy: an argument is not allowed; names it.
     """
     from tabhelm.host.joined import JoinedTab, Joining  # the host is above this room: only its entry is known here
@@ -63,10 +63,6 @@ def join(
         stall_after=stall_after,
     )
     host = _where()
-    if not getattr(js().navigator, "locks", None):
-        raise NoAuthority(
-            "this context has no Web Locks: serve the page over https, or from localhost, in a browser of 2022 or newer"
-        )
 
     async def enter() -> JoinedTab:
         page = PageHost(browser_ports(LockDesk()), BrowserLifecycle(host), BrowserMemory(app), options)

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tabhelm.errors import InvalidName, InvalidPolicy, LockWithdrawn
+from tabhelm.errors import InvalidName, InvalidPolicy, LockWithdrawn, NoAuthority
 from tabhelm.host.stillness import BEATS, Stillness
 from tabhelm.names import check_part, check_protocol, check_scope, engine_lock
 from tabhelm.ports import HeldLock, LifecycleEvent, LockEnd, Locks, LockSnapshot, PageLifecycle, Ports
 from tabhelm.ports.locks import LockMode
 from tabhelm.presence import Identity, TabMemory, claim_identity
+from tabhelm.presence.identity import draw_id
 from tabhelm.services import Services
 from tabhelm.tab import Tab, TabFacts
 
@@ -88,6 +89,8 @@ class PageHost:
         self._ports = replace(ports, locks=_DoubtingLocks(ports.locks, self._stillness.stood_still))
         self._engine_id = ports.entropy.token_bytes(16).hex()
         self._tab: Tab | None = None
+        self._lockless: str | None = None
+        """Why this context has no Web Locks, if it has none: then nobody is told of its death, and leases decide."""
         self._visits = 0
         self._shown = asyncio.Event()
         self._shown.set()
@@ -104,8 +107,11 @@ class PageHost:
     async def enter(self) -> Tab:
         """Join: hold the engine's lock and the tab's, then be there for others.
 
+        A context without Web Locks joins all the same, if it has storage for leases; others learn of its end only when
+        they hear it no more.
+
         Raises:
-            NoAuthority: this context can have no locks.
+            NoAuthority: it can have neither; says why.
         """
         options = self._options
         self._lifecycle.subscribe(self._happened)
@@ -113,6 +119,12 @@ class PageHost:
             identity = await self._arrive(self._memory)
             state = self._lifecycle.state()
             services = Services(self._ports, options.app, options.protocol, self._engine_id, in_page=True)
+            if self._lockless is not None and (denied := await services.storage_denied()) is not None:
+                await services.close()
+                raise NoAuthority(
+                    f"nothing can decide here who leads; web-locks: {self._lockless}; indexeddb-lease: {denied}. Serve "
+                    "the page over https, or from localhost, and allow site data"
+                )
             if state.lifecycle != "frozen":
                 self._locks.admit(identity.connection_id)
             self._tab = Tab(services, identity, options.facts(), state)
@@ -168,8 +180,19 @@ class PageHost:
             except LockWithdrawn:
                 if visit == self._visits:
                     raise
+            except NoAuthority as missing:
+                self._lockless = str(missing)
+                if visit == self._visits:
+                    return self._unproved_identity(memory)
             locks.drop("")  # the page went, and whatever was granted at the last moment may not stay
             await self._shown.wait()
+
+    def _unproved_identity(self, memory: TabMemory) -> Identity:
+        """Without locks nobody can tell a reloaded tab from its duplicate, which has the same memory: only a page that
+        comes back knows that it is the one it was."""
+        known = memory.read() if isinstance(memory, _Remembered) else None
+        tab_id, generation = known or (draw_id(self._ports.entropy, "t"), 0)
+        return Identity(tab_id, draw_id(self._ports.entropy, "c"), generation + 1)
 
     # -- what the browser says ----------------------------------------------------------------------------------------
 
@@ -312,7 +335,7 @@ class _DoubtingLocks:
         self._locks.drop(owner)
 
     def admitted(self, owner: str) -> bool:
-        return self._locks.admitted(owner)
+        return self._locks.admitted(owner) and not (owner and self._stood_still())
 
     async def query(self) -> LockSnapshot:
         return await self._locks.query()
