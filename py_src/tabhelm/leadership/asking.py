@@ -165,7 +165,8 @@ class Asking:
     def _consider(self, question: Question) -> None:
         leader = self._exchange.leader(question.resource)
         if question.at is not None and question.at != leader:
-            if not self._gone(question):
+            late = leader is None and self._exchange.listed(question.resource, question.at)
+            if late or not self._gone(question):
                 return
         if question.at is None and leader is not None and self._may_ask(question, leader):
             question.at = question.newest = leader

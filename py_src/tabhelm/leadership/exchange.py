@@ -55,6 +55,14 @@ class Exchange:
         info = self.roster.leader(resource, self.clock.monotonic())
         return None if info is None else Address(info.connection_id, info.epoch, info.domain)
 
+    def listed(self, resource: str, address: Address) -> bool:
+        """Whether this tenure is still heard of, however long ago: it is late, but not known to be over."""
+        leaders = self.roster.leaders(self.clock.monotonic())
+        return any(
+            (info.resource, info.connection_id, info.epoch) == (resource, address.leader, address.epoch)
+            for info in leaders
+        )
+
     def own(self, connection: str) -> bool:
         """Whether this is a tab of ours."""
         tabs, _ = self.roster.own_notes(0.0)
