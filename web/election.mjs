@@ -15,7 +15,6 @@ function fieldString(what, text) {
 }
 
 class LeaderContext {
-  #extra;
   #ensure;
   #check;
   #token;
@@ -32,7 +31,7 @@ class LeaderContext {
     this.#token = token;
     this.#ensure = ensure;
     this.#check = check;
-    this.#extra = extra;
+    lately(this, extra, ["serve", "publish", "progress", "health", "breaker"]);
   }
 
   get epoch() {
@@ -83,15 +82,14 @@ class LeaderContext {
     return this.#check();
   }
 
-  /** @param {unknown[]} given */
-  serve(...given) {
-    return this.#extra("serve", ...given);
-  }
+}
 
-  /** @param {unknown[]} given */
-  publish(...given) {
-    return this.#extra("publish", ...given);
-  }
+/**
+ * Give an object methods that lie in extras.mjs.
+ * @param {any} owner @param {(name: string, ...given: unknown[]) => Promise<any>} extra @param {string[]} names
+ */
+export function lately(owner, extra, names) {
+  for (const name of names) owner[name] = (/** @type {unknown[]} */ ...given) => extra(name, ...given);
 }
 
 export class Election extends Emitter {
@@ -99,8 +97,6 @@ export class Election extends Emitter {
   #id;
   #loop;
   #python;
-  #policy;
-  #limitMs;
   /** @type {ElectionStatus} */
   #status = { state: "idle", reason: "new" };
   /** @type {import("./tabhelm.js").Leader | null} */
@@ -130,8 +126,7 @@ export class Election extends Emitter {
     this.scope = scope ?? null;
     this.#loop = loop;
     this.#python = python;
-    this.#policy = policy;
-    this.#limitMs = Math.min(session.settings.stallAfterMs, Number(policy.stallAfterMs ?? Infinity));
+    this.policy = policy;
     this.#held = earlier !== undefined;
     void earlier?.then(() => {
       this.#held = false;
@@ -182,14 +177,18 @@ export class Election extends Emitter {
   /** Tell the engine of this candidacy, at first and after every reconnection. */
   open() {
     if (this.#stopping || this.#held) return;
+    const { policy } = this;
+    const asked = policy.eligible ?? policy.score;
     this.#session.post({
       type: "lead",
       election: this.#id,
       resource: this.resource,
       ...(this.scope === null ? {} : { scope: this.scope }),
-      policy: this.#policy,
+      policy: JSON.parse(JSON.stringify(policy)), // without its functions
       ...(this.#python ? { python: this.#python } : {}),
+      ...(asked ? { unfit: "asking" } : {}),
     });
+    if (asked) void this.#session.handlers.extra("stand", this.#id, policy);
   }
 
   /** Stop believing, now: the signal is aborted and no earlier grant may still begin. @param {string} reason */
@@ -271,7 +270,7 @@ export class Election extends Emitter {
   /** @param {unknown} grant @param {Token | null} token */
   #begin(grant, token) {
     if (this.#python) return true; // its loop runs in the engine
-    if (!this.#loop || grant === undefined || grant !== this.#accepted || this.#run || this.#session.doubts(this.#limitMs)) {
+    if (!this.#loop || grant === undefined || grant !== this.#accepted || this.#run || this.#session.doubts()) {
       this.#ended(grant, new LeadershipLost(this.key, "the page could no longer take it"));
       return true;
     }
@@ -286,7 +285,7 @@ export class Election extends Emitter {
     const run = { election: this.#id, grant, connectionId: session.connectionId, lost };
     let doubted = false;
     const ensure = () => {
-      if (!lost.signal.aborted && session.doubts(this.#limitMs)) {
+      if (!lost.signal.aborted && session.doubts()) {
         doubted = true;
         lost.abort(new LeadershipLost(this.key, "doubt"));
       }
@@ -315,7 +314,7 @@ export class Election extends Emitter {
     const context = new LeaderContext(this.key, lost.signal, token, ensure, check, (name, ...given) => session.handlers.extra(name, run, ...given));
     const loop = this.#loop;
     Promise.resolve()
-      .then(() => loop(context))
+      .then(() => loop(/** @type {any} */ (context)))
       .then(() => settle(null), (error) => settle(error ?? new Error("the loop rejected without a reason")));
     return true;
   }

@@ -5,6 +5,7 @@
 import { ask, publish, published, serve } from "./asking.mjs";
 import { buildId } from "./build-info.mjs";
 import { lock, singleFlight } from "./locks.mjs";
+import { breaker, health, progress, stand } from "./standing.mjs";
 import { diagnose, history, hooks, metrics } from "./support.mjs";
 
 /**
@@ -40,7 +41,7 @@ export function of(given) {
     throw new Error(`it is of build ${buildId}, this page of ${given.buildId}: reload the page, or serve each build at its own URL`);
   }
   core = given;
-  return { ask, diagnose, heard, history, hooks, metrics, publish, serve, lock, singleFlight };
+  return { ask, breaker, diagnose, health, heard, history, hooks, lock, metrics, progress, publish, serve, singleFlight, stand };
 }
 
 /** A message that the client does not know. @param {Inside} inside @param {any} data */

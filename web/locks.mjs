@@ -106,10 +106,6 @@ class Locks {
     document.addEventListener("resume", look); // after the session's own listener, which says so to the engine first
   }
 
-  get stallAfterMs() {
-    return this.session.settings.stallAfterMs;
-  }
-
   /** @param {Wanted} wanted */
   full({ flight, name, scope }) {
     const short = this.session.lock(flight ? "single-flight" : "mutation", name);
@@ -255,10 +251,10 @@ class Request {
 
   /** Whatever can be done now. */
   look() {
-    const { session, stallAfterMs } = this.#locks;
+    const { session } = this.#locks;
     if (this.#over) return;
     if (this.#running) {
-      if (session.doubts(stallAfterMs)) this.#lose("doubt");
+      if (session.doubts()) this.#lose("doubt");
     } else if (this.#granted) {
       // Only who is heard may believe a grant: it may have been taken back while this page stood still.
       if (session.able()) this.#begin(this.handle);
@@ -321,14 +317,14 @@ class Request {
   #begin(handle) {
     const running = (this.#running = new AbortController());
     const request = this;
-    const { session, stallAfterMs } = this.#locks;
+    const { session } = this.#locks;
     /** @type {Lock} */
     const lock = {
       name: this.#name,
       mode: this.#wanted.shared ? "shared" : "exclusive",
       signal: running.signal,
       get held() {
-        if (!request.#over && session.doubts(stallAfterMs)) request.#lose("doubt");
+        if (!request.#over && session.doubts()) request.#lose("doubt");
         return !request.#over && !request.#lost;
       },
       check() {
@@ -348,8 +344,8 @@ class Request {
 
   /** The body has settled. @param {string} handle @param {boolean} well @param {any} given its value or error */
   #settle(handle, well, given) {
-    const { session, stallAfterMs } = this.#locks;
-    if (session.doubts(stallAfterMs)) this.#lose("doubt"); // it stood still, and the timers that would tell are late
+    const { session } = this.#locks;
+    if (session.doubts()) this.#lose("doubt"); // it stood still, and the timers that would tell are late
     let outcome;
     if (this.#wanted.flight && !this.#lost && !this.#abandoned) {
       if (well) {

@@ -114,16 +114,16 @@ export class Session {
   /**
    * Does the page have to doubt that its engine still counts on it? The margin (a tenth, at least 250 ms) is for a write
    * that is on its way while the limit passes.
-   * @param {number} limitMs
    */
-  doubts(limitMs) {
+  doubts() {
+    const limitMs = this.settings.stallAfterMs;
     const margin = Math.max(250, limitMs / 10);
     return !this.#link || performance.now() > this.#link.trust(limitMs) - margin;
   }
 
   /** May this page begin to lead now? */
   able() {
-    return this.up && !this.frozen && !this.doubts(this.settings.stallAfterMs);
+    return this.up && !this.frozen && !this.doubts();
   }
 
   /** @param {object} data */
@@ -195,7 +195,7 @@ export class Session {
   /** @param {number} tickMs */
   tick(tickMs) {
     const { stallAfterMs } = this.settings;
-    if (this.doubts(stallAfterMs)) this.handlers.doubt();
+    if (this.doubts()) this.handlers.doubt();
     this.#upMs += tickMs;
     if (this.#upMs >= stallAfterMs) this.#retries = 0;
     for (const [id, waiting] of this.#calls) {

@@ -26,7 +26,7 @@ export async function diagnose(inside) {
     hostState: tab.hostState.state,
     hostReason: tab.hostState.reason,
     ...session.state(),
-    doubts: session.doubts(session.settings.stallAfterMs),
+    doubts: session.doubts(),
     malformed: session.malformed,
     elections: await Promise.all([...elections.values()].map(async ({ key, status }) => ({ resource: await hideScope(key), status }))),
     queues: await Promise.all([...queues.values()].map(async ({ name, scope }) => ({ name, scope: await hide(scope) }))),

@@ -275,19 +275,43 @@ export interface LeadPolicy {
   scope?: string;
   /** Capabilities without which this tab does not stand. */
   requires?: readonly string[];
-  /** Capabilities that make a tab a better candidate. */
+  /** Capabilities that make a tab a better candidate; a leader yields to a tab that has more of them (see `coolDownMs`). */
   prefers?: readonly string[];
-  /** Does the leader have to be visible? Default `any`. `prefer` ranks the candidates; a hidden leader does not yield. */
+  /**
+   * Does the leader have to be visible? Default `any`. `prefer`: visible tabs come first, and a hidden leader yields to one (see
+   * `coolDownMs`).
+   */
   visible?: "any" | "prefer" | "require";
   /** Does the leader have to be online? */
   online?: boolean;
+  /**
+   * Whose tab may lead: `"any"` needs somebody signed in (`join`'s `session`); another text needs that session, or its first
+   * parts. Under every policy a change of session ends a tenure.
+   */
+  session?: "any" | (string & {});
+  /** True: a tab does not lead while one with a newer `version` of the app (as dotted numbers) stands. */
+  newest?: boolean;
+  /**
+   * The app's own say: true, or why this tab may not lead, in one word. Called in the page, whenever the page changes and every
+   * second. One that throws counts as `eligible-failed`.
+   */
+  eligible?: () => boolean | string;
+  /** How good a leader this tab would be: the highest ranks first. Called as `eligible` is; the other tabs are told. */
+  score?: () => number;
+  /**
+   * A leader is outranked only after it has led for so long; a tab that resigned as `unhealthy` does not stand for so long, unless
+   * it is the only one. Default 30,000.
+   */
+  coolDownMs?: number;
+  /** How often `ctx.health()` looks, where it is not told. Default 5,000. */
+  healthEveryMs?: number;
   /** How long a loop that was asked to end may take before the lock goes on. */
   graceMs?: number;
   /** Yield after so long if another tab could lead; a leader that is alone goes on, and looks again after the same time. */
   maxHoldMs?: number;
   /**
-   * Not below `join`'s `stallAfterMs`, which is what the engine judges by: in this version a longer one here changes
-   * nothing.
+   * How long the loop may go on without `ctx.progress()`: then it is taken for stalled, and its tenure ends. Not set: the loop is
+   * not asked. That the page itself hangs is noticed in any case, after `join`'s `stallAfterMs`.
    */
   stallAfterMs?: number;
   /** How long this page may take to accept a grant before it goes to another tab. */
@@ -332,6 +356,15 @@ export interface LeaderContext {
   sleep(ms: number): Promise<void>;
   /** Ask the engine whether lock and epoch are still this tab's: before something irreversible. @throws LeadershipLost */
   check(): Promise<void>;
+  /** Say that the work goes on, and how far it is: other tabs see it, and the policy's `stallAfterMs` counts from here. */
+  progress(value?: number | string | boolean | null): Promise<void>;
+  /**
+   * Call `check()` now and again while this tab leads. False, a rejection, or no answer in time is a failure; then the tab
+   * resigns as `unhealthy`. It runs beside the loop.
+   */
+  health(check: () => unknown, options?: HealthOptions): Promise<void>;
+  /** A circuit breaker for calls to something that this leader depends on; the same one for the same name. */
+  breaker(name: string, options?: BreakerOptions): Promise<CircuitBreaker>;
   /**
    * Answer those who ask this leader ({@link Election.ask}), by method. Handlers run beside the loop. Called again, it adds
    * methods and replaces those of the same name. Questions that come before the first `serve` wait for it.
@@ -386,6 +419,35 @@ export interface LeaderState {
   current: boolean;
   /** How many values of the same leader, between this and the one seen before it, were not seen. */
   missed: number;
+}
+
+export interface HealthOptions {
+  /** Default: the policy's `healthEveryMs`. */
+  everyMs?: number;
+  /** An answer that takes longer has failed. Default: `everyMs`. */
+  timeoutMs?: number;
+  /** How many in a row make the tab resign. Default 1. */
+  failures?: number;
+}
+
+export interface BreakerOptions {
+  /** How many failures in a row open it. Default 5. */
+  failures?: number;
+  /** After how long one call is tried. Default 10,000. */
+  openForMs?: number;
+  /** The tab resigns as `unhealthy` when it has not been closed for so long. Default 60,000; null: never. */
+  resignAfterMs?: number | null;
+  /** …or when it has opened so many times. Default 5; null: never. */
+  resignOpens?: number | null;
+}
+
+export interface CircuitBreaker {
+  readonly name: string;
+  readonly state: "closed" | "open" | "half-open";
+  /** How often it opened after it had been closed. */
+  readonly opened: number;
+  /** @throws TabhelmError `circuit-open`, with `retryInMs`: the work was not called; or whatever the work throws */
+  call<T>(work: () => T | Promise<T>): Promise<T>;
 }
 
 export interface FencingToken {

@@ -21,7 +21,7 @@ import {
   message,
   version,
 } from "./checks.mjs";
-import { Election } from "./election.mjs";
+import { Election, lately } from "./election.mjs";
 import { explained } from "./link.mjs";
 import { Queue } from "./queue.mjs";
 import { Session } from "./session.mjs";
@@ -33,8 +33,14 @@ const JOIN_OPTIONS = [
   "testHooks", "signal",
 ]; // prettier-ignore
 /** @type {Record<string, number>} times of a policy, and the least that each may be */
-const LEAST = { graceMs: 0, maxHoldMs: 1, enginePatienceMs: 1, backoffMs: 1, maxBackoffMs: 1, takeoverAfterMs: 10_000 };
-const POLICY = ["scope", "requires", "prefers", "visible", "online", "stallAfterMs", "fence", ...Object.keys(LEAST)];
+const LEAST = {
+  graceMs: 0, maxHoldMs: 1, stallAfterMs: 1, coolDownMs: 0, healthEveryMs: 1, enginePatienceMs: 1, backoffMs: 1, maxBackoffMs: 1,
+  takeoverAfterMs: 10_000,
+}; // prettier-ignore
+const POLICY = [
+  "scope", "requires", "prefers", "visible", "online", "fence", "session", "newest", "eligible", "score", "authorities", "actingAlarmMs",
+  ...Object.keys(LEAST),
+]; // prettier-ignore
 const QUEUE_OPTIONS = ["endpoint", "scope", "flush", "batch", "sendTimeoutMs"];
 
 /** What few pages use: fetched from beside this module when it is first asked for. @returns {Promise<ReturnType<typeof import("./extras.mjs").of>>} */
@@ -66,7 +72,7 @@ export async function join(options) {
     signal?.throwIfAborted();
     throw error;
   }
-  return tab;
+  return /** @type {any} */ (tab); // with what its class makes from a list
 }
 
 /** @param {unknown} options */
@@ -99,20 +105,16 @@ function checkUser(value) {
   return value === undefined || value === null ? null : (checkScope("session", value) ?? null);
 }
 
-/** @param {unknown} policy @param {number} stallAfterMs */
-function readPolicy(policy, stallAfterMs) {
+/** What is not checked here, the engine does: its answer ends the election. @param {unknown} policy */
+function readPolicy(policy) {
   const { scope, ...given } = checkKeys("policy", policy, POLICY);
   for (const name of ["requires", "prefers"]) if (given[name] !== undefined) checkTexts(`policy.${name}`, given[name]);
   if (given.visible !== undefined && !["any", "prefer", "require"].includes(String(given.visible))) {
     throw bad("policy.visible", given.visible, '"any", "prefer" or "require" is expected');
   }
-  if (given.online !== undefined) checkFlag("policy.online", given.online);
   for (const name in LEAST) {
-    if (given[name] === undefined || (name === "takeoverAfterMs" && given[name] === "never")) continue;
-    checkNumber(`policy.${name}`, given[name], LEAST[name], name === "takeoverAfterMs" ? 'milliseconds (or "never")' : undefined);
-  }
-  if (given.stallAfterMs !== undefined) {
-    checkNumber("policy.stallAfterMs", given.stallAfterMs, stallAfterMs, `milliseconds (join's stallAfterMs, ${stallAfterMs}, sets how often the engine asks)`);
+    const time = given[name] ?? "never";
+    if (time !== "never") checkNumber(`policy.${name}`, time, LEAST[name]);
   }
   if (given.fence !== undefined) given.fence = checkUrl("policy.fence", given.fence);
   return { scope: checkScope("policy.scope", scope), policy: given };
@@ -164,6 +166,7 @@ class Tab extends Emitter {
   /** @param {import("./session.mjs").Settings} settings */
   constructor(settings) {
     super();
+    lately(this, this.#extra, ["metrics", "history", "lock", "singleFlight"]);
     this.#session = new Session(settings, {
       up: (engine) => {
         for (const election of this.#elections.values()) election.open();
@@ -237,7 +240,7 @@ class Tab extends Emitter {
         throw bad("python", python, '"package.module:function", or a function of this page, is expected');
       }
     }
-    const { scope, policy: read } = readPolicy(policy, this.#session.settings.stallAfterMs);
+    const { scope, policy: read } = readPolicy(policy);
     const key = scope === undefined ? resource : `${resource}:${scope}`;
     const earlier = [...this.#elections.values()].findLast((each) => each.key === key);
     if (earlier && !earlier.stopping) {
@@ -296,26 +299,6 @@ class Tab extends Emitter {
     } catch (error) {
       return { page: { hostState: this.#hostState }, engine: { error: message(error) } };
     }
-  }
-
-  /** @param {[any?]} given */
-  metrics(...given) {
-    return this.#extra("metrics", ...given);
-  }
-
-  /** @param {[any?]} given */
-  history(...given) {
-    return this.#extra("history", ...given);
-  }
-
-  /** @param {[string, any, any?]} given */
-  lock(...given) {
-    return this.#extra("lock", ...given);
-  }
-
-  /** @param {[string, any, any?]} given */
-  singleFlight(...given) {
-    return this.#extra("singleFlight", ...given);
   }
 
   /** Leaders are known by resource, or by token resource, which the app's name precedes. @param {string} resource @param {Election} election */

@@ -320,7 +320,7 @@ async def test_a_grant_for_a_loop_in_the_engine_is_acknowledged_too(browser: Cha
         ("tab.lead('r', { python: 'nope' })", 'python "nope" is not valid'),
         ("tab.lead('r', () => {}, { visible: 'maybe' })", 'policy.visible "maybe"'),
         ("tab.lead('r', () => {}, { takeoverAfterMs: 9999 })", "policy.takeoverAfterMs 9999 is not valid"),
-        ("tab.lead('r', () => {}, { takeoverAfterMs: 'no' })", 'milliseconds (or "never"), at least 10000'),
+        ("tab.lead('r', () => {}, { takeoverAfterMs: 'no' })", "a number of milliseconds, at least 10000"),
         ("tab.queue('q:1')", 'queue "q:1" is not valid'),
         ("tab.queue('q').enqueue({ a: { b: [1, 2n] } })", "payload.a.b[1] is a bigint, which JSON cannot hold"),
         ("tab.queue('q').enqueue({ a: NaN })", "payload.a is NaN"),

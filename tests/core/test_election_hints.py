@@ -34,7 +34,7 @@ TAB = TabInfo("t-1", "c-1", 1, "e", "active", True, True, "1", frozenset({"a"}),
         ({"session": 7}, "session"),
         ({"newest": "yes"}, "newest"),
         ({"requires": ["a"], "prefers": ["a"]}, "prefers 'a'"),
-        ({"eligible": True}, "'eligible' is unknown"),
+        ({"eligible": True}, "'eligible' True is not valid: a function"),
         ([], "an object is expected"),
     ],
 )

@@ -122,6 +122,9 @@ class LeadershipPolicy:
         if not isinstance(value, Mapping):
             raise InvalidPolicy(f"policy {value!r} is not valid: an object is expected")
         unknown = [key for key in value if key not in _WIRE]
+        if functions := [key for key in ("eligible", "score") if key in unknown]:
+            given = value[functions[0]]
+            raise InvalidPolicy(f"policy key {functions[0]!r} {given!r:.60} is not valid: a function is expected")
         if unknown:
             raise InvalidPolicy(f"policy key {unknown[0]!r} is unknown: known are {', '.join(sorted(_WIRE))}")
         known = {_WIRE[key][0]: _WIRE[key][1](key, item) for key, item in value.items() if item is not None}
