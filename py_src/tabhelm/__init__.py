@@ -26,24 +26,31 @@ if TYPE_CHECKING:
     from tabhelm.election import LeadershipPolicy as LeadershipPolicy
     from tabhelm.election import Takeover as Takeover
     from tabhelm.errors import AlreadyStanding as AlreadyStanding
+    from tabhelm.errors import AskRefused as AskRefused
+    from tabhelm.errors import AskTimeout as AskTimeout
     from tabhelm.errors import DatabaseError as DatabaseError
     from tabhelm.errors import ElectionStopped as ElectionStopped
     from tabhelm.errors import FlightFailed as FlightFailed
+    from tabhelm.errors import HandlerFailed as HandlerFailed
     from tabhelm.errors import IdentifierReused as IdentifierReused
     from tabhelm.errors import InvalidName as InvalidName
     from tabhelm.errors import InvalidPayload as InvalidPayload
     from tabhelm.errors import InvalidPolicy as InvalidPolicy
+    from tabhelm.errors import LeaderChanged as LeaderChanged
     from tabhelm.errors import LeadershipLost as LeadershipLost
     from tabhelm.errors import LockLost as LockLost
     from tabhelm.errors import LockReentered as LockReentered
     from tabhelm.errors import LockTimeout as LockTimeout
     from tabhelm.errors import LockUnavailable as LockUnavailable
     from tabhelm.errors import NoAuthority as NoAuthority
+    from tabhelm.errors import NoHandler as NoHandler
+    from tabhelm.errors import NoLeader as NoLeader
     from tabhelm.errors import NotCloneable as NotCloneable
     from tabhelm.errors import NotInBrowser as NotInBrowser
     from tabhelm.errors import NotJoined as NotJoined
     from tabhelm.errors import QuotaExceeded as QuotaExceeded
     from tabhelm.errors import TabhelmError as TabhelmError
+    from tabhelm.errors import TooManyCalls as TooManyCalls
     from tabhelm.errors import Unreachable as Unreachable
     from tabhelm.host.joined import JoinedTab as JoinedTab
     from tabhelm.host.joined import Presence as Presence
@@ -56,6 +63,8 @@ if TYPE_CHECKING:
     from tabhelm.leadership import SteppingDown as SteppingDown
     from tabhelm.leadership import Stopped as Stopped
     from tabhelm.leadership import Waiting as Waiting
+    from tabhelm.leadership.publishing import PublishedState as PublishedState
+    from tabhelm.leadership.serving import Call as Call
     from tabhelm.locking import Lock as Lock
     from tabhelm.queue import Batch as Batch
     from tabhelm.queue import Queue as Queue
@@ -77,6 +86,7 @@ _HOMES = {
             "InvalidPayload",
             "InvalidPolicy",
         ),
+        *("AskRefused", "AskTimeout", "HandlerFailed", "LeaderChanged", "NoHandler", "NoLeader", "TooManyCalls"),
         *("FlightFailed", "LockLost", "LockReentered", "LockTimeout", "LockUnavailable", "NotCloneable"),
         *("LeadershipLost", "NoAuthority", "NotInBrowser", "NotJoined", "QuotaExceeded", "TabhelmError", "Unreachable"),
     ),
@@ -84,6 +94,8 @@ _HOMES = {
     "tabhelm.leadership": (
         *("BackingOff", "Election", "Idle", "LeaderContext", "Leading", "State", "SteppingDown", "Stopped", "Waiting"),
     ),
+    "tabhelm.leadership.publishing": ("PublishedState",),
+    "tabhelm.leadership.serving": ("Call",),
     "tabhelm.locking": ("Lock",),
     "tabhelm.queue": ("Batch", "Queue", "QueueStats"),
     "tabhelm.queue.records": ("Outcome",),

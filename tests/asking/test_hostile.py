@@ -1,4 +1,4 @@
-"""Whatever a stranger says on the channel is ignored and counted: no question is answered by it, nothing begins twice."""
+"""Whatever a stranger says on the channel is ignored and counted: nothing is answered by it, nothing begins twice."""
 
 from __future__ import annotations
 
