@@ -64,7 +64,7 @@ def _histogram(name: str, what: str, found: Iterable[tuple[Labels, Durations]]) 
         for bound, count in zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), durations.classes, strict=True):
             total += count
             lines.append(f"tabhelm_{name}_bucket{_labels({**labels, 'le': bound})} {total}")
-        lines.append(f"tabhelm_{name}_sum{_labels(labels)} {durations.sum!r}")
+        lines.append(f"tabhelm_{name}_sum{_labels(labels)} {durations.sum:.6f}")
         lines.append(f"tabhelm_{name}_count{_labels(labels)} {durations.count}")
     return lines
 

@@ -1,0 +1,167 @@
+"""The alarm when nobody acts, or more than one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit import Member, join, one_leader
+from tabhelm.leadership import Leading
+from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
+from tabhelm.names import channel_name, engine_lock
+from tabhelm.observe import ActingAlarm, ActingRestored
+from tabhelm.simulated import World
+
+GHOST = TabNote("t-x", "c-x", 1, "active", True, True, "", (), ("app:r",), 5.0)
+
+
+def told(member: Member) -> list[tuple[str, int]]:
+    return [
+        (type(event).__name__, event.acting)
+        for event in member.services.events.recent
+        if isinstance(event, (ActingAlarm, ActingRestored))
+    ]
+
+
+def impostor(world: World, leaders: tuple[LeaderNote, ...] = (LeaderNote("app:r", "t-x", "c-x", "", 9, 0.0),)) -> Any:
+    """An engine that only talks: it says that its tab leads. Returns how to say it again."""
+    agent = world.agent("x")
+    ports = world.ports(agent)
+    agent.start(ports.locks.acquire(engine_lock("app", 1, "e-x")))
+    channel = agent.call(lambda: ports.channels.open(channel_name("app", 1)))
+    number = [0]
+
+    def say(notes: tuple[LeaderNote, ...] = leaders) -> None:
+        number[0] += 1
+        beacon = Beacon("e-x", number[0], 60.0, (GHOST,), notes)
+        agent.call(lambda: channel.post(encode(beacon)))
+
+    return say
+
+
+def test_two_that_say_they_lead_are_an_alarm_and_its_end_is_told() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            member.lead(acting_alarm=12.0)
+            await one_leader(world, [member])
+            say = impostor(world)
+            await world.sleep(1.0)
+            say()
+            await world.sleep(10.0)
+            assert told(member) == []
+            assert member.call(member.tab.metrics).resources["app:r"].leaders_acting == 2
+            await world.sleep(3.0)
+            assert told(member) == [("ActingAlarm", 2)]
+            say(())
+            await world.sleep(1.0)
+            assert told(member) == [("ActingAlarm", 2), ("ActingRestored", 1)]
+            assert member.call(member.tab.metrics).resources["app:r"].alarms == {"several": 1}
+            event = next(e for e in member.services.events.recent if isinstance(e, ActingAlarm))
+            assert 12_000 <= event.for_ms < 12_500
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_leading_though_somebody_could_is_an_alarm(seed: int) -> None:
+    with World(seed) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            thief = world.agent("thief")
+            ports = world.ports(thief)
+            ports.locks.admit("x")
+            lock = await thief.start(ports.locks.acquire("app:v1:leader:r", owner="x"))
+            election = member.lead(acting_alarm=20.0)
+            await world.sleep(19.0)
+            assert told(member) == []
+            await world.sleep(3.0)
+            assert told(member) == [("ActingAlarm", 0)]
+            thief.call(lock.release)
+            await world.until(lambda: isinstance(election.status, Leading))
+            await world.sleep(0.5)
+            assert told(member) == [("ActingAlarm", 0), ("ActingRestored", 1)]
+            assert member.call(member.tab.metrics).resources["app:r"].alarms == {"none": 1}
+
+        world.run(main())
+
+
+def test_nobody_leading_by_policy_is_none() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            member.set(visible=False)
+            member.lead(visible="require", acting_alarm=5.0)
+            await world.sleep(60.0)
+            assert told(member) == []
+            member.set(visible=True)
+            await world.until(lambda: member.leading)
+            member.set(visible=False)
+            await world.sleep(60.0)
+            assert told(member) == []
+
+        world.run(main())
+
+
+def test_an_alarm_can_be_switched_off_and_a_tab_that_left_has_none() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            thief = world.agent("thief")
+            ports = world.ports(thief)
+            ports.locks.admit("x")
+            await thief.start(ports.locks.acquire("app:v1:leader:r", owner="x"))
+            quiet, gone = join(world, "a"), join(world, "b")
+            quiet.lead(acting_alarm=None)
+            gone.lead(acting_alarm=10.0)
+            await world.sleep(5.0)
+            await gone.agent.start(gone.tab.leave("over"))
+            await world.sleep(100.0)
+            assert told(quiet) == told(gone) == []
+
+        world.run(main())
+
+
+def test_a_page_that_slept_does_not_take_its_sleep_for_an_outage() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            member = join(world, "a", in_page=True)
+            thief = world.agent("thief")
+            ports = world.ports(thief)
+            ports.locks.admit("x")
+            lock = await thief.start(ports.locks.acquire("app:v1:leader:r", owner="x"))
+            member.lead(acting_alarm=60.0)
+            await world.sleep(10.0)
+            member.agent.freeze()  # the device sleeps: nobody said so before
+            await world.sleep(3600.0)
+            member.agent.thaw()
+            await world.sleep(10.0)
+            assert told(member) == []
+            thief.call(lock.release)
+            await world.until(lambda: member.leading)
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_ordinary_handover_is_no_alarm(seed: int) -> None:
+    with World(seed) as world:
+
+        async def main() -> None:
+            members = [join(world, f"m{n}") for n in range(3)]
+            for member in members:
+                member.lead(acting_alarm=2.0)
+            for _ in range(2):
+                leader = await one_leader(world, [m for m in members if m.agent.alive])
+                await world.sleep(5.0)
+                leader.agent.process.crash()
+            await one_leader(world, [m for m in members if m.agent.alive])
+            await world.sleep(60.0)
+            assert [told(member) for member in members] == [[], [], []]
+
+        world.run(main())
