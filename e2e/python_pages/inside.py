@@ -19,6 +19,7 @@ QUEUES: dict[str, tabhelm.Queue] = {}
 RUNS: list[dict[str, Any]] = []
 CONTEXTS: list[LeaderContext] = []
 HEADERS: dict[str, dict[str, str]] = {}
+BODIES: dict[str, dict[str, Any]] = {}
 EVENTS: list[dict[str, Any]] = []
 
 
@@ -211,3 +212,70 @@ async def stop(resource: str) -> None:
     election = ELECTIONS[resource]
     election.stop("done")
     await election.stopped()
+
+
+async def hold(name: str, options: dict[str, Any], key: str = "tab") -> None:
+    """Ask for the lock ``case``; its body runs until ``end``."""
+    body: dict[str, Any] = {"inside": False, "outcome": None, "ending": asyncio.Event(), "lock": None}
+    BODIES[name] = body
+
+    async def run() -> None:
+        try:
+            async with TABS[key].lock("case", **options) as lock:
+                body.update(inside=True, lock=lock, began=clock())
+                try:
+                    await body["ending"].wait()
+                finally:
+                    body["inside"] = False
+            body["outcome"] = ["value", None]
+        except tabhelm.TabhelmError as error:
+            body["outcome"] = [type(error).__name__, str(error)]
+
+    body["task"] = asyncio.create_task(run())
+
+
+async def body(name: str) -> dict[str, Any]:
+    its = BODIES[name]
+    held = its["lock"] is not None and its["lock"].held
+    return {"inside": its["inside"], "held": held, "outcome": its["outcome"], "began": its.get("began")}
+
+
+async def end(name: str) -> None:
+    BODIES[name]["ending"].set()
+
+
+async def cancel(name: str) -> None:
+    BODIES[name]["task"].cancel()
+
+
+async def fly(name: str, value: Any, seconds: float, key: str = "tab") -> None:
+    """Ask for the flight ``catalog``."""
+    body: dict[str, Any] = {"ran": False, "outcome": None}
+    BODIES[name] = body
+
+    async def work() -> Any:
+        body["ran"] = True
+        await asyncio.sleep(seconds)
+        return value
+
+    async def run() -> None:
+        try:
+            body["outcome"] = ["value", await TABS[key].single_flight("catalog", work)]
+        except tabhelm.TabhelmError as error:
+            body["outcome"] = [type(error).__name__, str(error)]
+
+    body["task"] = asyncio.create_task(run())
+
+
+async def flown(name: str) -> dict[str, Any]:
+    return {key: BODIES[name][key] for key in ("ran", "outcome")}
+
+
+async def many_locks(rounds: int) -> list[float]:
+    """Milliseconds of each of so many locks taken and let go, one after the other."""
+    took = []
+    for _ in range(rounds):
+        began = clock()
+        async with TABS["tab"].lock("figures"):
+            took.append(clock() - began)
+    return took
