@@ -22,6 +22,7 @@ const asking = new WeakMap();
 export async function stand({ session, elections }, id, asked) {
   const election = elections.get(id);
   if (!election) return;
+  if ([asked.eligible, asked.score].some((each) => each && typeof each !== "function")) return; // the engine refuses it by name
   asking.get(election)?.();
   const listening = new AbortController();
   const timer = setInterval(() => look(), LOOK_MS);
