@@ -1,0 +1,130 @@
+"""What a policy asks of pages, in real tabs: preference, the app's own say, progress, health and circuit breakers."""
+
+from __future__ import annotations
+
+from e2e.kit import Site, leader, leaders, now, stands_by, until
+
+from tabhelm.testing import ChaosBrowser, ChaosTab
+
+_CTX = "stands.job.runs.at(-1).ctx"
+
+
+async def reason(tab: ChaosTab, state: str, word: str) -> None:
+    """Wait until this page's election has gone through this state for this reason."""
+    await tab.until(
+        f"() => stands.job.statuses.some((s) => s.state === '{state}' && s.reason === '{word}')",
+        what=f"{state}: {word}",
+    )
+
+
+async def test_a_hidden_leader_yields_to_a_visible_standby_and_not_back_at_once(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    first, second = await site.standing(browser, 2, visible="prefer", coolDownMs=1_500)
+    await first.show()
+    old = await leader([first])
+    await second.show()
+    new = await leader([second], above=old.epoch)
+    await reason(first, "stepping-down", "outranked")
+    assert new.at - old.at >= 1_500, "not before its cool-down"
+    await first.show()
+    last = await leader([first], above=new.epoch)
+    assert last.at - new.at >= 1_500
+
+
+async def test_the_apps_own_say_decides_who_stands(browser: ChaosBrowser, site: Site) -> None:
+    first, second = [await site.joined(browser) for _ in range(2)]
+    stand = """([score]) => {
+      window.fit = true;
+      window.score = score;
+      window.stands = { job: { runs: [], statuses: [] } };
+      stands.job.election = tab.lead("job", (ctx) => {
+        const run = { ctx, epoch: ctx.epoch, at: performance.timeOrigin + performance.now(), abortedAt: null };
+        stands.job.runs.push(run);
+        return new Promise((resolve) => ctx.signal.addEventListener("abort", () => ((run.abortedAt = 1), resolve())));
+      }, { eligible: () => fit, score: () => score });
+      stands.job.election.addEventListener("status", ({ detail }) => stands.job.statuses.push(detail));
+    }"""
+    await first.evaluate(stand, [1])
+    old = await leader([first])
+    await second.evaluate(stand, [2])
+    await stands_by(second)
+    await first.evaluate("() => { fit = 'on-battery'; }")
+    new = await leader([second], above=old.epoch)
+    await reason(first, "stepping-down", "on-battery")
+    at = await now(first)
+    assert at is not None and at["status"] == {"state": "idle", "reason": "on-battery"}
+    await first.evaluate("() => { fit = true; }")
+    await stands_by(first)
+    assert await leaders([second]) == [new], "who may lead again waits for its turn"
+    await second.evaluate("() => { window.fit = { toString() { throw new Error('broken'); } }; }")
+    await leader([first], above=new.epoch)
+    await reason(second, "stepping-down", "eligible-failed")
+
+
+async def test_an_unhealthy_page_resigns_and_rests(browser: ChaosBrowser, site: Site) -> None:
+    first = await site.joined(browser)
+    await site.stand(first, coolDownMs=60_000)
+    old = await leader([first])
+    second = await site.joined(browser)
+    await site.stand(second)
+    await stands_by(second)
+    await first.evaluate(f"""async () => {{
+      window.well = true;
+      await {_CTX}.progress("half way");
+      await {_CTX}.health(() => well, {{ everyMs: 50 }});
+    }}""")
+    await second.until("() => stands.job.election.leader()?.health === 'ok'", what="word of its health")
+    assert await second.evaluate("() => stands.job.election.leader().progress") == "half way"
+    await first.evaluate("() => { well = false; }")
+    new = await leader([second], above=old.epoch)
+    await reason(first, "backing-off", "unhealthy")
+    retry = await first.evaluate(
+        "() => stands.job.statuses.find((s) => s.state === 'backing-off' && s.reason === 'unhealthy').retryInMs"
+    )
+    assert 50_000 < retry <= 60_000
+    assert await leaders([second]) == [new]
+
+
+async def test_a_circuit_that_stays_open_makes_its_leader_resign(browser: ChaosBrowser, site: Site) -> None:
+    (tab,) = await site.standing(browser, 1, coolDownMs=0)
+    await leader([tab])
+    told = await tab.evaluate(f"""async () => {{
+      const breaker = await {_CTX}.breaker("api", {{ failures: 2, openForMs: 200, resignAfterMs: 1_000 }});
+      const down = () => Promise.reject(new Error("down"));
+      const codes = [];
+      for (let n = 0; n < 3; n++) await breaker.call(down).catch((error) => codes.push(error.code ?? error.message));
+      const open = breaker.state;
+      const same = (await {_CTX}.breaker("api")) === breaker;
+      return {{ codes, open, same }};
+    }}""")
+    assert told == {"codes": ["down", "down", "circuit-open"], "open": "open", "same": True}
+    await reason(tab, "stepping-down", "unhealthy")
+
+
+async def test_a_loop_that_makes_no_progress_is_taken_for_stalled(browser: ChaosBrowser, site: Site) -> None:
+    (tab,) = await site.standing(browser, 1, stallAfterMs=1_500)
+    old = await leader([tab])
+    await tab.evaluate(f"() => {{ window.beats = setInterval(() => void {_CTX}.progress().catch(() => 0), 200); }}")
+
+    async def longer_than_its_limit() -> bool:
+        at = await tab.evaluate("() => performance.timeOrigin + performance.now()")
+        return bool(at - old.at > 4_000)
+
+    await until(longer_than_its_limit, "time to pass", 15)
+    assert await leaders([tab]) == [old], "it says that it goes on"
+    await tab.evaluate("() => clearInterval(beats)")
+    await reason(tab, "stepping-down", "stalled")
+
+
+async def test_what_the_engine_refuses_ends_the_election_and_names_the_key(browser: ChaosBrowser, site: Site) -> None:
+    tab = await site.joined(browser)
+    refused = {
+        "{ eligible: true }": "'eligible' True is not valid",
+        "{ newest: 1 }": "newest 1",
+        "{ session: '' }": "session ''",
+        "{ requires: ['a'], prefers: ['a'] }": "prefers 'a'",
+    }
+    for policy, words in refused.items():
+        end = await tab.evaluate(f"() => tab.lead('job', () => {{}}, {policy}).stopped")
+        assert end["reason"] == "invalid-policy" and words in end["error"]["message"], end
