@@ -111,6 +111,21 @@ def test_a_timeout_names_the_holder_and_leaves_nothing_in_the_queue(seed: int) -
     play(main, seed=seed)
 
 
+@pytest.mark.parametrize("timeout", [0.3, 0.8, 2.0, 5.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_hidden_page_whose_timers_come_together_still_learns_who_holds(seed: int, timeout: float) -> None:
+    async def main(world: World) -> None:
+        a, b = await members(world, "a", "b", in_page=True)
+        holder = Body(a, [])
+        await world.until(lambda: holder.holds)
+        b.agent.clock.throttled = True
+        late = Body(b, [], timeout=timeout)
+        await world.until(lambda: late.done, within=timeout + 2.1)
+        assert isinstance(late.outcome, LockTimeout) and late.outcome.holder == "t-a"
+
+    play(main, seed=seed)
+
+
 def test_a_timeout_says_so_when_the_holder_is_unknown_or_this_very_tab() -> None:
     async def main(world: World) -> None:
         (a,) = await members(world, "a")
@@ -390,7 +405,7 @@ def test_answers_that_nobody_asked_for_are_dropped() -> None:
     async def main(world: World) -> None:
         a, b = await members(world, "a", "b")
         hub = a.services.locks
-        number = hub.ask("app:v1:mutation:other")
+        number = hub.ask("app:v1:mutation:other", lambda: None)
         hub.answered(LockAnswer("e-b", "e-a", number, NAME, "t-b", 1.0, False))
         hub.answered(LockAnswer("e-b", "e-x", number, "app:v1:mutation:other", "t-b", 1.0, False))
         hub.answered(LockAnswer("e-b", "e-a", number + 1, "app:v1:mutation:other", "t-b", 1.0, False))

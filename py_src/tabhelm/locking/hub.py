@@ -7,7 +7,7 @@ and only for the message of a timeout: who it was that kept the lock, and for ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tabhelm.messages import LockAnswer, LockAsk, encode
@@ -56,7 +56,7 @@ class LockHub:
         self.post = post
         self.others = others
         self._held: dict[str, dict[Lock, None]] = {}
-        self._asked: dict[int, tuple[str, list[tuple[float, LockAnswer]]]] = {}
+        self._asked: dict[int, _Question] = {}
         self._number = 0
 
     def add(self, lock: Lock) -> None:
@@ -81,13 +81,20 @@ class LockHub:
 
     # -- who is it that keeps us waiting? -----------------------------------------------------------------------------
 
-    def ask(self, name: str) -> int:
-        """Ask other engines who holds it; returns the number for ``holders`` and ``forget``."""
+    def ask(self, name: str, answered: Callable[[], None]) -> int:
+        """Ask other engines who holds it; returns the number for ``holders``, ``hasten`` and ``forget``. ``answered``
+        is called at the first answer, but only after ``hasten``."""
         self._number += 1
-        self._asked[self._number] = (name, [])
+        self._asked[self._number] = _Question(name, answered)
         if self.others():
             self.post(encode(LockAsk(self.engine_id, self._number, name)))
         return self._number
+
+    def hasten(self, number: int | None) -> None:
+        """The next answer is waited for."""
+        question = self._asked.get(number or 0)
+        if question is not None:
+            question.waited_for = True
 
     def forget(self, number: int) -> None:
         """No answer is of interest any more."""
@@ -97,8 +104,9 @@ class LockHub:
         """Who holds it, as far as we know."""
         now = self.clock.monotonic()
         found = [Holder(lock.tab, now - lock.since, lock.shared) for lock in self.held(name)]
-        _, answers = self._asked.get(number or 0, ("", []))
-        found += [Holder(answer.tab, answer.age + now - at, answer.shared) for at, answer in answers]
+        question = self._asked.get(number or 0)
+        for at, answer in question.answers if question is not None else ():
+            found.append(Holder(answer.tab, answer.age + now - at, answer.shared))
         return found
 
     def asked(self, ask: LockAsk) -> None:
@@ -114,9 +122,21 @@ class LockHub:
 
     def answered(self, answer: LockAnswer) -> None:
         """An answer to one of us; what nobody asked for is dropped."""
-        name, answers = self._asked.get(answer.number, ("", []))
-        if answer.asked == self.engine_id and name == answer.name and len(answers) < MOST_ANSWERS:
-            answers.append((self.clock.monotonic(), answer))
+        question = self._asked.get(answer.number)
+        if question is None or answer.asked != self.engine_id or question.name != answer.name:
+            return
+        if len(question.answers) < MOST_ANSWERS:
+            question.answers.append((self.clock.monotonic(), answer))
+            if question.waited_for:
+                question.answered()
+
+
+@dataclass
+class _Question:
+    name: str
+    answered: Callable[[], None]
+    waited_for: bool = False
+    answers: list[tuple[float, LockAnswer]] = field(default_factory=list)
 
 
 def told(holders: Iterable[Holder], own_tab: str) -> str:
