@@ -322,6 +322,11 @@ export interface LeadPolicy {
    * robbed are refused by their epoch. Default 60,000.
    */
   takeoverAfterMs?: number | "never";
+  /**
+   * After how long without anybody who leads though this tab may, or with more than one, an `acting-alarm` event is given; at its
+   * end an `acting-restored`. Default 30,000.
+   */
+  actingAlarmMs?: number | "never";
   /** First and longest wait after a failure; it doubles between. */
   backoffMs?: number;
   maxBackoffMs?: number;

@@ -146,6 +146,21 @@ async def stats(name: str) -> dict[str, Any]:
     return {"queued": seen.queued, "in_flight": seen.in_flight, "done": seen.done, "dead": seen.dead}
 
 
+async def observed(key: str = "tab") -> dict[str, Any]:
+    """Figures, history and diagnosis, and what must not be in the last."""
+    tab = TABS[key]
+    metrics = tab.metrics()
+    found = await tab.diagnose()
+    text = json.dumps(found)
+    return {
+        "acting": {resource: item.leaders_acting for resource, item in metrics.resources.items()},
+        "text": metrics.text(),
+        "history": [[entry.resource, entry.epoch, entry.tab_id, entry.reason] for entry in await tab.history()],
+        "shown": [each for each in (tab.tab_id, tab.connection_id) if each in text],
+        "diagnosis": found,
+    }
+
+
 async def join_errors() -> dict[str, str]:
     """What is said where something is missing."""
     said = {}

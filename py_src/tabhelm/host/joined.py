@@ -271,7 +271,7 @@ class JoinedTab:
         return await self._tab.history(count)
 
     async def diagnose(self) -> dict[str, Any]:
-        """What this tab knows of itself and the others, as JSON for a support ticket. Raises nothing; takes some seconds
+        """What this tab knows of itself and the others, as JSON for a support ticket. Raises nothing; takes seconds
         where storage or locks do not answer.
 
         Ids and scopes are hashed, the same way all over one report and in no other. It asks the lock manager, which
