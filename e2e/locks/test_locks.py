@@ -66,7 +66,7 @@ async def test_a_timeout_names_the_holder_and_leaves_no_request(browser: ChaosBr
     a, b = await crew(browser, site, 2, host)
     await hold(a)
     began = (await inside(a))["began"]
-    await hold(b, timeoutMs=700)
+    await hold(b, timeoutMs=2_000)
     kind, error = await outcome(b)
     settled = (await state(b))["outcome"][2]
     assert kind == "error" and error["code"] == "lock-timeout" and error["name"] == "LockTimeout"

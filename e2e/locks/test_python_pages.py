@@ -46,10 +46,10 @@ async def test_a_python_page_and_pages_of_the_bundle_take_turns(browser: ChaosBr
     await join(tab)
     await page("hold", "one", {})
     await body(page, "one", holds)
-    await hold(tab, timeoutMs=800)
+    await hold(tab, timeoutMs=3_000)
     kind, error = await outcome(tab)
     assert error["holder"] == (await page("who"))["id"], "the page's own engine answers who holds it"
-    await other("hold", "late", {"timeout": 0.8})
+    await other("hold", "late", {"timeout": 3.0})
     found = await body(other, "late", over)
     assert found["outcome"][0] == "LockTimeout" and (await page("who"))["id"] in found["outcome"][1]
     await other("hold", "gone", {})

@@ -17,7 +17,7 @@ from tabhelm.ports import Clock, Locks
 if TYPE_CHECKING:
     from tabhelm.locking.lock import Lock
 
-LONGEST_ASK = 0.25
+LONGEST_ASK = 0.5
 """Seconds before a timeout in which engines are asked for the holder (or half the time, if that is shorter)."""
 MOST_ANSWERS = 8
 """Holders that one question is told of; a shared lock may have many."""
@@ -86,8 +86,7 @@ class LockHub:
         is called at the first answer, but only after ``hasten``."""
         self._number += 1
         self._asked[self._number] = _Question(name, answered)
-        if self.others():
-            self.post(encode(LockAsk(self.engine_id, self._number, name)))
+        self.post(encode(LockAsk(self.engine_id, self._number, name)))
         return self._number
 
     def hasten(self, number: int | None) -> None:

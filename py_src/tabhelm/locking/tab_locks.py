@@ -193,7 +193,7 @@ class _Deadline:
         hub = self._hub
         # A hidden page's timers are held back and come together. Messages are not: a moment more, for the answer.
         too_soon = hub.clock.monotonic() - self._asked_at < self._notice / 2
-        if too_soon and hub.others() and not hub.holders(self._name, self._number):
+        if too_soon and not hub.holders(self._name, self._number):
             hub.hasten(self._number)
             self._timers.append(hub.clock.call_later(LONGEST_ASK, self._end))
         else:
