@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from tabhelm.leadership.publishing import PublishedState as PublishedState
     from tabhelm.leadership.serving import Call as Call
     from tabhelm.locking import Lock as Lock
+    from tabhelm.observe import Metrics as Metrics
+    from tabhelm.observe import Reign as Reign
     from tabhelm.queue import Batch as Batch
     from tabhelm.queue import Queue as Queue
     from tabhelm.queue import QueueStats as QueueStats
@@ -97,6 +99,7 @@ _HOMES = {
     "tabhelm.leadership.publishing": ("PublishedState",),
     "tabhelm.leadership.serving": ("Call",),
     "tabhelm.locking": ("Lock",),
+    "tabhelm.observe": ("Metrics", "Reign"),
     "tabhelm.queue": ("Batch", "Queue", "QueueStats"),
     "tabhelm.queue.records": ("Outcome",),
 }

@@ -232,6 +232,7 @@ class Services:
             self.queues.heard(message)
         elif isinstance(message, LeaderSigns) and self.roster.heard_signs(message, self.ports.clock.monotonic()):
             self._remember(message.leaders)
+            self.acting.look()
 
     def _look_at_leaders(self) -> None:
         now = self.ports.clock.monotonic()

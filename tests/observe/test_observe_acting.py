@@ -165,3 +165,27 @@ def test_an_ordinary_handover_is_no_alarm(seed: int) -> None:
             assert [told(member) for member in members] == [[], [], []]
 
         world.run(main())
+
+
+def test_a_queue_that_another_protocol_s_tab_flushes_is_not_without_a_leader() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            old, new = join(world, "old", protocol=1), join(world, "new", protocol=2)
+
+            def stand(member: Member) -> None:
+                member.tab.queue("mutations", endpoint="/ops")
+
+            old.call(lambda: stand(old))
+            await world.until(lambda: old.leading)
+            new.call(lambda: stand(new))
+            await world.sleep(200.0)
+            assert old.leading and not new.leading
+            assert told(old) == told(new) == []
+            assert new.call(new.tab.metrics).resources["app:offline-queue:mutations"].leaders_acting == 1
+            old.agent.process.crash()
+            await world.until(lambda: new.leading)
+            await world.sleep(100.0)
+            assert told(new) == []
+
+        world.run(main())

@@ -132,6 +132,7 @@ class _Elsewhere:
     number: int
     at: float
     resources: frozenset[str]
+    next: float
 
 
 class Roster:
@@ -227,7 +228,7 @@ class Roster:
         self.signs.lives(led, signs.next, now, signs.sender)
         if known is not None:
             self.signs.went(known.resources - led, now, signs.sender)
-        self._elsewhere[signs.sender] = _Elsewhere(signs.number, now, led)
+        self._elsewhere[signs.sender] = _Elsewhere(signs.number, now, led, signs.next)
         return True
 
     def number(self, engine_id: str) -> int:
@@ -317,6 +318,11 @@ class Roster:
         for heard in self._engines.values():
             if heard.beacon.leaders and self._liveness(heard, now) != "expired":
                 found.update(note.resource for note in heard.beacon.leaders)
+        for elsewhere in self._elsewhere.values():
+            # A queue's leader may be of another protocol. Nobody tells us when that one dies: so it is only counted
+            # where we know of none.
+            if now - elsewhere.at <= EXPIRED_BEATS * elsewhere.next:
+                found.update(resource for resource in elsewhere.resources if not found[resource])
         return found
 
     def leader(self, resource: str, now: float) -> LeaderInfo | None:
