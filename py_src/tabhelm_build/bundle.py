@@ -206,7 +206,8 @@ def _render(out: Path, facts: dict[str, Any]) -> None:
 
 def _bundle(stage: Path, out: Path) -> None:
     """esbuild joins the modules and makes them small, terser smaller: every kilobyte of the client costs each page."""
-    options = "--bundle --minify --format=esm --target=es2023 --charset=utf8 --out-extension:.js=.mjs --external:./extras.mjs".split()
+    options = "--bundle --minify --format=esm --target=es2023 --charset=utf8 --out-extension:.js=.mjs".split()
+    options += ["--external:./extras.mjs"]
     esbuild = [str(WEB / "node_modules" / "esbuild" / "bin" / "esbuild"), *BUNDLED, *options, f"--outdir={out}"]
     run_node(esbuild, cwd=stage, what="bundling client, extras and engine")
     for name in BUNDLED:
