@@ -6,9 +6,12 @@ import pytest
 
 from kit import Member, join, one_leader
 from tabhelm.leadership import Election, Leading
+from tabhelm.names import history_database
 from tabhelm.observe import Reign
-from tabhelm.observe.history import KEEP, _Entry
+from tabhelm.observe.history import HISTORY_SCHEMA, KEEP, REIGNS, _Entry
+from tabhelm.ports import Transaction
 from tabhelm.simulated import World
+from tabhelm.tasks import within
 
 
 async def history(member: Member, count: int = KEEP) -> list[Reign]:
@@ -145,5 +148,36 @@ def test_leaving_writes_down_the_end(seed: int) -> None:
             await member.agent.start(member.services.close())
             other = join(world, "b")
             assert [(r.epoch, r.reason) for r in await history(other)] == [(1, "logout")]
+
+        world.run(main())
+
+
+def test_whoever_would_not_wait_for_a_history_that_hangs_loses_no_entry() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            member.lead()
+            await world.until(lambda: member.leading)
+            blocker = world.agent("blocker")
+            ports = world.ports(blocker)
+
+            async def hold() -> None:
+                async def body(tx: Transaction) -> None:
+                    await tx.count(REIGNS)
+                    blocker.freeze()
+                    await tx.count(REIGNS)
+
+                database = ports.databases.database(history_database("app"), HISTORY_SCHEMA)
+                await database.transaction([REIGNS], "readwrite", body)
+
+            blocker.start(hold())
+            await world.until(lambda: blocker.frozen)
+            clock = member.ports.clock
+            with pytest.raises(TimeoutError):
+                await member.agent.start(within(clock, 0.5, member.tab.history()))
+            assert member.leading
+            blocker.die()
+            assert [reign.epoch for reign in await history(member)] == [1]
 
         world.run(main())

@@ -114,11 +114,15 @@ class History:
                 return
             entries = list(self._pending)
             self._pending.clear()
+            written = False
             try:
                 await within(self._clock, LIMIT, self._store(entries))
+                written = True
             except (TabhelmError, TimeoutError):
                 self.failures += 1
-                self._pending.extendleft(reversed([entry for entry in entries if entry not in self._pending]))
+            finally:
+                if not written:  # also when whoever asked would not wait so long
+                    self._pending.extendleft(reversed([entry for entry in entries if entry not in self._pending]))
 
     def suspend(self) -> None:
         """Write nothing until ``resume``: the page may be in the back/forward cache."""
