@@ -114,34 +114,6 @@ async def test_an_answer_that_comes_after_stepping_down_is_not_applied(browser: 
     assert [(each["op_id"], each["epoch"]) for each in await site.effects()] == [("next", new.epoch)]
 
 
-async def test_tabs_of_two_protocols_lead_beside_each_other(browser: ChaosBrowser, site: Site) -> None:
-    """One lock name each: neither waits for the other, sees it, or takes it for the leader."""
-    tabs = {}
-    for protocol in (3, 4):
-        tabs[protocol] = await site.joined(browser, protocol=protocol)
-        await site.stand(tabs[protocol], fence=None)
-    for protocol, tab in tabs.items():
-        await leader([tab])
-        await locked(tab, f"e2e:v{protocol}:leader:job", held=1, pending=0)
-        assert await tab.evaluate("() => tab.presence().tabs.map(({ tabId }) => tabId === tab.id)") == [True]
-
-
-async def test_an_old_app_version_takes_part_and_is_seen(browser: ChaosBrowser, two_builds: Site) -> None:
-    site = two_builds
-    old = await site.joined(browser, version="104.1")
-    new = await site.joined(browser, base="/tabhelm2", version="104.2")
-    for tab in (old, new):
-        await site.stand(tab)
-    first = await leader([old, new])
-    for tab in (old, new):
-        versions = "() => tab.presence().tabs.map(({ version }) => version).sort()"
-        assert await tab.until(f"() => tab.presence().tabs.length === 2 && ({versions})()") == ["104.1", "104.2"]
-    await first.tab.close()
-    (rest,) = [tab for tab in (old, new) if tab is not first.tab]
-    await leader([rest], above=first.epoch)
-    assert await write(rest, "one") == 200
-
-
 @pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
 async def test_the_leader_is_reloaded_in_mid_request(browser: ChaosBrowser, site: Site, host: str) -> None:
     first = await site.joined(browser, host=host)
