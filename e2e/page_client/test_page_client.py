@@ -311,7 +311,7 @@ async def test_a_grant_for_a_loop_in_the_engine_is_acknowledged_too(browser: Cha
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("m.join()", "name of the app"),
+        ("m.join()", "join() needs options"),
         ("m.join({ app: 'a b' })", 'app "a b" is not valid'),
         ("m.join({ app: 'x', foo: 1 })", 'join has no option "foo"'),
         ("m.join({ app: 'x', host: 'worker' })", 'host "worker" is not valid'),

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit import Member, join, one_leader
+from tabhelm.authority.web_locks import WebLocksHold
+from tabhelm.fencing.epochs import Grant
 from tabhelm.leadership import BackingOff, Election, LeaderContext, Leading, Waiting
 from tabhelm.messages import WIRE_VERSION
 from tabhelm.observe import LeadershipChanged
@@ -138,6 +140,30 @@ def test_no_eligible_tab_starves(seed: int, count: int, hidden: set[int], scores
             for start in range(len(led) - count + 1):
                 window = led[start : start + count]
                 assert len(set(window)) == count, f"{window} in {led}"
+
+        world.run(main())
+
+
+def test_turns_are_taken_without_epochs_too() -> None:
+    """Where the authority is not fenced, turns are counted by what the tabs say."""
+
+    async def unfenced(self: WebLocksHold) -> Grant | None:
+        self._require_held()
+        return None
+
+    with World(2) as world, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WebLocksHold, "begin", unfenced)
+
+        async def main() -> None:
+            members = [join(world, f"m{n}") for n in range(3)]
+            for member in members:
+                member.lead(max_hold=10.0, authorities=("web-locks",))
+            await one_leader(world, members)
+            steps = changes(members)
+            await world.sleep(100.0)
+            led = [event.tab for _, event in steps if event.after == "leading"]
+            assert all(len(set(led[n : n + 3])) == 3 for n in range(len(led) - 2)) and len(led) > 6, led
+            assert {event.epoch for _, event in steps if event.after == "leading"} == {None}
 
         world.run(main())
 

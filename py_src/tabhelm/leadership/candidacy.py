@@ -73,9 +73,10 @@ class Candidacy:
         self._announce(score=score)
 
     def leads(self, epoch: int | None) -> None:
-        """Its turn has come."""
-        if self._policy.max_hold is not None and epoch is not None:
-            self._announce(turn=epoch)
+        """Its turn has come. Where there are no epochs, turns are counted by what the others say."""
+        if self._policy.max_hold is not None:
+            last = max((tab.turn(self._key) for tab in self._tabs()), default=0)
+            self._announce(turn=last + 1 if epoch is None else epoch)
 
     # -- resting ------------------------------------------------------------------------------------------------------
 
