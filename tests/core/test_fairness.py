@@ -263,6 +263,9 @@ def test_the_unhealthy_one_does_not_win_again_in_its_cool_down(seed: int) -> Non
                 assert not sick.leading
                 await world.sleep(3.0)
             await world.sleep(10.0)
+            now = other.ports.clock.monotonic()
+            seen = next(tab for tab in other.services.roster.tabs(now) if tab.tab_id == "t-sick")
+            assert "app:r" in seen.stands and isinstance(election.status, Waiting), "rested, without any other news"
             other.call(stood.stop)
             await world.until(lambda: sick.leading, within=5.0)
 

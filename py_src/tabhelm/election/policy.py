@@ -89,9 +89,7 @@ class LeadershipPolicy:
             if not isinstance(getattr(self, key), bool):
                 raise InvalidPolicy(f"{key} {getattr(self, key)!r} is not valid: true or false is expected")
         if twice := self.requires & self.prefers:
-            raise InvalidPolicy(
-                f"prefers {min(twice)!r} is in requires too: every leader has it, so leave it out"
-            )
+            raise InvalidPolicy(f"prefers {min(twice)!r} is in requires too: every leader has it, so leave it out")
         _session(self.session)
         for key in ("eligible", "score"):
             if getattr(self, key) is not None and not callable(getattr(self, key)):

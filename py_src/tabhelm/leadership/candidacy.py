@@ -97,6 +97,7 @@ class Candidacy:
         if left > 0:
             return left
         self._rest_until = None
+        self._announce(stands=True)  # it is fit, or nobody would ask how long it rests
         return 0.0
 
     # -- inside -------------------------------------------------------------------------------------------------------
