@@ -103,5 +103,9 @@ class _Beside:
         elif scope["type"] == "http" and path.startswith("/pyscript/") and self._pyscript is not None:
             inner = {**scope, "path": path.removeprefix("/pyscript"), "root_path": ""}
             await self._pyscript(inner, receive, send)
+        elif scope["type"] == "http":
+            # The demo answers to its own names only; here it is asked by others.
+            headers = [(name, b"localhost" if name == b"host" else value) for name, value in scope["headers"]]
+            await self._app({**scope, "headers": headers}, receive, send)
         else:
             await self._app(scope, receive, send)
