@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tabhelm.errors import AlreadyStanding as AlreadyStanding
     from tabhelm.errors import AskRefused as AskRefused
     from tabhelm.errors import AskTimeout as AskTimeout
+    from tabhelm.errors import CircuitOpen as CircuitOpen
     from tabhelm.errors import DatabaseError as DatabaseError
     from tabhelm.errors import ElectionStopped as ElectionStopped
     from tabhelm.errors import FlightFailed as FlightFailed
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from tabhelm.leadership import SteppingDown as SteppingDown
     from tabhelm.leadership import Stopped as Stopped
     from tabhelm.leadership import Waiting as Waiting
+    from tabhelm.leadership.breaker import CircuitBreaker as CircuitBreaker
     from tabhelm.leadership.publishing import PublishedState as PublishedState
     from tabhelm.leadership.serving import Call as Call
     from tabhelm.locking import Lock as Lock
@@ -89,13 +91,14 @@ _HOMES = {
             "InvalidPolicy",
         ),
         *("AskRefused", "AskTimeout", "HandlerFailed", "LeaderChanged", "NoHandler", "NoLeader", "TooManyCalls"),
-        *("FlightFailed", "LockLost", "LockReentered", "LockTimeout", "LockUnavailable", "NotCloneable"),
+        *("CircuitOpen", "FlightFailed", "LockLost", "LockReentered", "LockTimeout", "LockUnavailable", "NotCloneable"),
         *("LeadershipLost", "NoAuthority", "NotInBrowser", "NotJoined", "QuotaExceeded", "TabhelmError", "Unreachable"),
     ),
     "tabhelm.host.joined": ("JoinedTab", "Presence"),
     "tabhelm.leadership": (
         *("BackingOff", "Election", "Idle", "LeaderContext", "Leading", "State", "SteppingDown", "Stopped", "Waiting"),
     ),
+    "tabhelm.leadership.breaker": ("CircuitBreaker",),
     "tabhelm.leadership.publishing": ("PublishedState",),
     "tabhelm.leadership.serving": ("Call",),
     "tabhelm.locking": ("Lock",),
