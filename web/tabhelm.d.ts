@@ -323,6 +323,11 @@ export interface LeadPolicy {
    */
   takeoverAfterMs?: number | "never";
   /**
+   * What may decide who leads, in order: the first that is possible here. Default `["web-locks", "indexeddb-lease"]`; the same
+   * for all tabs of a resource. See docs/authorities.md.
+   */
+  authorities?: readonly ("web-locks" | "indexeddb-lease")[];
+  /**
    * After how long without anybody who leads though this tab may, or with more than one, an `acting-alarm` event is given; at its
    * end an `acting-restored`. Default 30,000.
    */

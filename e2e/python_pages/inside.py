@@ -164,15 +164,16 @@ async def observed(key: str = "tab") -> dict[str, Any]:
 async def join_errors() -> dict[str, str]:
     """What is said where something is missing."""
     said = {}
-    for what, name in (("locks", "locks"),):
-        real = getattr(js.navigator, name)
-        define(js.navigator, name, None)
-        try:
-            await tabhelm.join(app="e2e")
-        except tabhelm.TabhelmError as error:
-            said[what] = f"{type(error).__name__}: {error}"
-        finally:
-            define(js.navigator, name, real)
+    locks, storage = js.navigator.locks, js.indexedDB
+    define(js.navigator, "locks", None)
+    define(js.window, "indexedDB", None)
+    try:
+        await tabhelm.join(app="e2e")
+    except tabhelm.TabhelmError as error:
+        said["locks"] = f"{type(error).__name__}: {error}"
+    finally:
+        define(js.navigator, "locks", locks)
+        define(js.window, "indexedDB", storage)
     return said
 
 

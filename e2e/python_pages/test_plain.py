@@ -55,5 +55,6 @@ async def test_nothing_is_left_behind_after_leaving(browser: ChaosBrowser, site:
 async def test_what_is_missing_is_said(browser: ChaosBrowser, site: PythonSite) -> None:
     page = await PythonPage.open(browser, site)
     said = await page("join_errors")
-    assert said["locks"].startswith("NoAuthority: this context has no Web Locks")
+    assert said["locks"].startswith("NoAuthority: nothing can decide here who leads; web-locks: ")
+    assert "this context has no Web Locks" in said["locks"] and "indexeddb-lease: " in said["locks"]
     assert await page.uncaught() == []
