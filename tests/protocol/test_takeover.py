@@ -114,7 +114,7 @@ async def stalled_before_its_epoch(lab: Lab) -> None:
     authority = Staller(first.ports.locks, issuer(first), 1)
     authority.clock, authority.pause = first.ports.clock, lambda: lab.rng.uniform(0.0, 10.0)
     first.services.elections = replace(first.services.elections, authorities=Authorities([authority]))
-    first.lead()
+    first.lead(authorities=("web-locks",))
     await lab.sleep(2.0)
     election = second.lead()
     await lab.until(lambda: isinstance(election.status, (Waiting, Leading)), within=5.0)
