@@ -70,6 +70,7 @@ def test_a_leader_that_is_only_late_goes_on_with_it() -> None:
         await world.sleep(0.1)
         world.faults.channel_loss = 1.0
         await world.until(lambda: team.elections[other].leader() is None)  # four beats were lost
+        await world.sleep(6.0)
         assert not asking.done()
         world.faults.channel_loss = 0.0
         team.gate = True
