@@ -87,14 +87,16 @@ async def test_a_python_page_and_pages_of_the_bundle_take_turns(browser: ChaosBr
     assert (await body(page, "two", over))["outcome"] == ["LockLost", f"lock {LOCK!r} is held no more: closing"]
 
     # Single flight between the two kinds, both ways.
-    await page("fly", "f", {"n": [1, None, "ä"]}, 0.5)
+    await page("fly", "f", {"n": [1, None, "ä"]})
     await queued(tab, 1, 0, FLIGHT)
     await fly(tab)
+    await queued(tab, 1, 1, FLIGHT)
+    await page("end", "f")
     assert await landed(tab) == ["value", {"n": [1, None, "ä"]}]
     assert await runs(tab) == 0
     await fly(tab, "own", value={"js": True})
     await queued(tab, 1, 0, FLIGHT)
-    await other("fly", "g", 1, 0.0)
+    await other("fly", "g", 1)
     await queued(tab, 1, 1, FLIGHT)
     await tab.evaluate("() => flights.own.end()")
 

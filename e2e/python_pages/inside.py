@@ -264,14 +264,14 @@ async def cancel(name: str) -> None:
     BODIES[name]["task"].cancel()
 
 
-async def fly(name: str, value: Any, seconds: float, key: str = "tab") -> None:
-    """Ask for the flight ``catalog``."""
-    body: dict[str, Any] = {"ran": False, "outcome": None}
+async def fly(name: str, value: Any, key: str = "tab") -> None:
+    """Ask for the flight ``catalog``; its work runs until ``end``."""
+    body: dict[str, Any] = {"ran": False, "outcome": None, "ending": asyncio.Event()}
     BODIES[name] = body
 
     async def work() -> Any:
         body["ran"] = True
-        await asyncio.sleep(seconds)
+        await body["ending"].wait()
         return value
 
     async def run() -> None:
