@@ -12,7 +12,8 @@ from e2e.python_pages.kit import PythonPage
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-RESOURCE = "job"
+STALL_MS = 15_000
+"""Nobody hangs in these tests, but several interpreters boot at once: a leader that is only slow shall stay it."""
 _STAND = """({ idempotent = [], ...policy }) => {
   const it = (window.asking = { served: [], states: [], finish: [] });
   const note = ({ method, tabId, idempotencyKey, version }) => it.served.push([method, tabId, idempotencyKey, version]);
@@ -274,9 +275,9 @@ class Snake:
         return found
 
 
-async def page(browser: ChaosBrowser, site: Site, host: str = "shared", *, version: str = "", **policy: Any) -> Page:
+async def page(browser: ChaosBrowser, site: Site, host: str = "shared", **policy: Any) -> Page:
     """A joined page that stands; ``idempotent``: methods that its handlers may repeat."""
-    tab = await site.joined(browser, host=host, version=version or "1.0", capabilities=["y", "x"])
+    tab = await site.joined(browser, host=host, stallAfterMs=STALL_MS, version="1.0", capabilities=["y", "x"])
     await tab.evaluate(_STAND, policy)
     return Page(tab, await tab.evaluate("() => tab.id"))
 
@@ -284,7 +285,7 @@ async def page(browser: ChaosBrowser, site: Site, host: str = "shared", *, versi
 async def snake(browser: ChaosBrowser, site: Site, bundle: Path, **policy: Any) -> Snake:
     """A page of Python that stands."""
     place: Any = SimpleNamespace(url=site.url, wheel=f"/tabhelm/{next(bundle.glob('tabhelm-*.whl')).name}")
-    made = await PythonPage.joined(browser, place, version="2.0", capabilities=["x", "y"])
+    made = await PythonPage.joined(browser, place, stall_after=STALL_MS / 1000, version="2.0", capabilities=["x", "y"])
     write = (
         "(text) => { pyodide.FS.writeFile('/home/pyodide/asking_inside.py', text); pyodide.pyimport('asking_inside'); }"
     )

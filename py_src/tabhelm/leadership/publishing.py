@@ -25,6 +25,9 @@ GRUDGE = 60.0
 """Seconds for which no leader of a lower epoch is believed after one has gone. Not for ever: epochs can be forged."""
 SHORTLY = 0.05
 """Seconds in which several wishes to hear a value become one."""
+WELCOME = 0.3
+"""Seconds after which newcomers are told: later than who leads, or those that stand meanwhile would not know whom to
+ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class Publishing:
             if (served.resource, served.connection) == (wish.resource, wish.leader):
                 self._repeat(published)
 
-    def _repeat(self, published: _Published) -> None:
+    def _repeat(self, published: _Published, after: float = SHORTLY) -> None:
         if published.again is not None:
             return
 
@@ -164,7 +167,7 @@ class Publishing:
             self._exchange.to_all(published.note)
             self.heard(published.note)
 
-        published.again = self._exchange.clock.call_later(SHORTLY, due)
+        published.again = self._exchange.clock.call_later(after, due)
 
     # -- what is followed ---------------------------------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ class Publishing:
         engines = frozenset(self._exchange.roster.engines())
         if engines - self._engines:
             for published in self._published.values():
-                self._repeat(published)  # whoever joined has heard none of it
+                self._repeat(published, WELCOME)  # whoever joined has heard none of it
         self._engines = engines
         for follower in self._followers.values():
             self._look_at(follower)
