@@ -2,7 +2,7 @@
 
 Who is granted the lock does it. The others are next in line for the lock, so that one of them does it when the first
 dies, freezes or hangs; and they listen for what the first says *before* it lets go. Message and lock come by different
-ways: who is granted the lock first waits a little for the message, if there are other engines at all.
+ways: who is granted the lock first waits a little for the message, unless there is no other engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tabhelm.messages import FlightEnd, encode
 from tabhelm.tasks import Tasks
 
 T = TypeVar("T")
-LINGER = 0.25
+LINGER = 0.5
 """Seconds for which who was granted the lock waits for what the last holder may have said."""
 Run = Callable[[Lock], Awaitable[str | None]]
 """Does it, under the lock; gives JSON text."""
@@ -51,8 +51,8 @@ class SingleFlights:
     def ended(self, name: str, outcome: Outcome) -> None:
         """A tab of ours has done it, and still holds the lock."""
         self._tell(name, outcome)
-        if self.hub.others():
-            self.hub.post(encode(FlightEnd(self.hub.engine_id, name, **asdict(outcome))))
+        # Also when no other engine is known: one may have come this very moment, and wait for it.
+        self.hub.post(encode(FlightEnd(self.hub.engine_id, name, **asdict(outcome))))
 
     def heard(self, end: FlightEnd) -> None:
         """A tab of another engine has done it."""
@@ -108,6 +108,7 @@ async def _lead(flights: SingleFlights, lock: Lock, name: str, run: Run) -> Outc
 async def _follow(flights: SingleFlights, locks: TabLocks, name: str, again: bool) -> Outcome | Lock:
     """Somebody does it: what it gave, or the lock if it gave nothing."""
     answer = flights.wait(name)
+    elsewhere = not flights.hub.held(name)
     interruption = Interruption()
     answer.add_done_callback(lambda _: interruption.end("answered"))
     try:
@@ -122,7 +123,7 @@ async def _follow(flights: SingleFlights, locks: TabLocks, name: str, again: boo
         finally:
             interruption.close()
         try:
-            heard = await _linger(flights, answer)
+            heard = await _linger(flights, answer, elsewhere)
         except BaseException:
             lock.release()
             raise
@@ -134,8 +135,8 @@ async def _follow(flights: SingleFlights, locks: TabLocks, name: str, again: boo
         flights.forget(name, answer)
 
 
-async def _linger(flights: SingleFlights, answer: asyncio.Future[Outcome | None]) -> Outcome | None:
-    if answer.done() or not flights.hub.others():
+async def _linger(flights: SingleFlights, answer: asyncio.Future[Outcome | None], elsewhere: bool) -> Outcome | None:
+    if answer.done() or not (elsewhere or flights.hub.others()):
         return answer.result() if answer.done() else None
 
     def enough() -> None:
