@@ -57,8 +57,8 @@ def robbed_twice(lab: Lab) -> bool:
 def test_a_takeover_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     original = WebLocksHold.__init__
 
-    def uncounted(self: WebLocksHold, *args: Any, forced: bool = False) -> None:
-        original(self, *args, forced=False)
+    def uncounted(self: WebLocksHold, *args: Any, forced: bool = False, **options: Any) -> None:
+        original(self, *args, forced=False, **options)
 
     monkeypatch.setattr(WebLocksHold, "__init__", uncounted)
     assert judged(stalled_before_its_epoch, lambda lab: bool(issued_after_the_takeover(lab)), seeds=72)
