@@ -277,7 +277,7 @@ def test_beacons_of_no_engine_are_soon_forgotten() -> None:
                 told: list[list[str]] = []
                 stop = member.services.roster.subscribe(lambda told=told: told.append(tabs(member)))  # type: ignore[misc]
                 stranger.call(channel.post, encode(beacon))
-                await world.until(lambda told=told: told == [["t-a", "t-x"], ["t-a"]])  # type: ignore[misc]
+                await world.until(lambda told=told: told[:2] == [["t-a", "t-x"], ["t-a"]])  # type: ignore[misc]
                 stop()
             assert member.leading
 
