@@ -19,7 +19,7 @@ from tabhelm.host.wire import Message, field, milliseconds, optional_text, page_
 from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.leadership.serving import Served
-from tabhelm.observe import Event, UpdateAvailable, as_dict
+from tabhelm.observe import Event, LeadershipChanged, UpdateAvailable, as_dict
 from tabhelm.ports import Timer
 from tabhelm.presence import Identity
 from tabhelm.queue import NewOperation, Queue
@@ -339,9 +339,16 @@ class Session:
     # The port of a page that stands still keeps every message: what it can do without is not sent meanwhile.
 
     def _event(self, event: Event) -> None:
-        others = isinstance(event, UpdateAvailable) and event.connection != self.tab.identity.connection_id
-        if not self._quiet and not others:
+        if not self._quiet and not self._concerns_others(event):
             self._post({"type": "event", "event": as_dict(event)})
+
+    def _concerns_others(self, event: Event) -> bool:
+        """Whether only another page of this engine has use for it. When one tab comes, every other one may change its
+        rank: told to all, that would be a message for each pair of them."""
+        me = self.tab.identity
+        if isinstance(event, LeadershipChanged):
+            return event.tab != me.tab_id and {event.before, event.after} <= {"idle", "waiting"}
+        return isinstance(event, UpdateAvailable) and event.connection != me.connection_id
 
     def _roster_changed(self) -> None:
         self._soon("presence", self._say_presence)
