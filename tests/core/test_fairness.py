@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kit import Member, join, one_leader
@@ -86,6 +86,15 @@ def test_a_long_time_leader_yields_at_once_when_it_is_hidden(seed: int) -> None:
     seed=st.integers(0, 1000),
     moves=st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.floats(0.05, 15.0)), min_size=5, max_size=40),
 )
+@example(  # two clocks of different speed
+    seed=301,
+    moves=[
+        *[(0, True, 7.8), (0, False, 12.9), (0, True, 13.8), (0, False, 14.6), (0, True, 13.6), (2, False, 0.25)],
+        *[(3, False, 4.1), (0, True, 4.4), (3, True, 0.3), (1, False, 9.0), (0, True, 12.0), (2, False, 12.1)],
+        *[(0, True, 14.1), (0, False, 13.4), (0, True, 0.05), (3, True, 2.5), (2, False, 5.7), (3, False, 3.8)],
+        *[(2, True, 15.0), (1, False, 10.5), (3, False, 6.7)],
+    ],
+)
 @settings(max_examples=25, deadline=None)
 def test_no_flapping_whatever_is_shown_and_hidden(seed: int, moves: list[tuple[int, bool, float]]) -> None:
     """A leader is outranked at most once per cool-down, and in the end a visible tab leads if there is one."""
@@ -103,7 +112,8 @@ def test_no_flapping_whatever_is_shown_and_hidden(seed: int, moves: list[tuple[i
                 await world.sleep(pause)
             await world.sleep(cool_down + 5.0)
             yielded = [at for at, event in steps if event.reason == "outranked" and event.before == "leading"]
-            assert all(late - early >= cool_down for early, late in zip(yielded, yielded[1:], strict=False))
+            gaps = [late - early for early, late in zip(yielded, yielded[1:], strict=False)]
+            assert all(gap >= 0.998 * cool_down for gap in gaps), gaps  # clocks run up to 0.1 % fast
             leaders = [member for member in members if member.leading]
             assert len(leaders) == 1
             assert leaders[0].tab.state.visible or not any(member.tab.state.visible for member in members)
