@@ -188,7 +188,9 @@ export class Election extends Emitter {
       ...(this.#python ? { python: this.#python } : {}),
       ...(asked ? { unfit: "asking" } : {}),
     });
-    if (asked) void this.#session.handlers.extra("stand", this.#id, policy);
+    // Nobody could ask the policy's functions then: it may not lead, and says why.
+    const mute = () => this.#session.post({ type: "candidacy", election: this.#id, unfit: "no-extras", score: 0 });
+    if (asked) this.#session.handlers.extra("stand", this.#id, policy).catch(mute);
   }
 
   /** Stop believing, now: the signal is aborted and no earlier grant may still begin. @param {string} reason */

@@ -4,6 +4,7 @@
  */
 import { ask, publish, published, serve } from "./asking.mjs";
 import { buildId } from "./build-info.mjs";
+import { deadLetters, removeDead, resume, retryDead } from "./letters.mjs";
 import { lock, singleFlight } from "./locks.mjs";
 import { breaker, health, progress, stand } from "./standing.mjs";
 import { diagnose, history, hooks, metrics } from "./support.mjs";
@@ -41,7 +42,7 @@ export function of(given) {
     throw new Error(`it is of build ${buildId}, this page of ${given.buildId}: reload the page, or serve each build at its own URL`);
   }
   core = given;
-  return { ask, breaker, diagnose, health, heard, history, hooks, lock, metrics, progress, publish, serve, singleFlight, stand };
+  return { ask, breaker, deadLetters, diagnose, health, heard, history, hooks, lock, metrics, progress, publish, removeDead, resume, retryDead, serve, singleFlight, stand };
 }
 
 /** A message that the client does not know. @param {Inside} inside @param {any} data */

@@ -1,5 +1,6 @@
 /** An offline queue, as its page sees it: what is enqueued is durable; a leader elsewhere, or here, sends it. */
-import { Emitter, bad, checkKeys, checkLabel, checkTexts, payloadText, uuid7 } from "./checks.mjs";
+import { Emitter, bad, checkKeys, checkLabel, payloadText, uuid7 } from "./checks.mjs";
+import { lately } from "./election.mjs";
 
 /** @typedef {import("./session.mjs").Session} Session */
 
@@ -21,6 +22,7 @@ export class Queue extends Emitter {
     this.#options = options;
     this.name = name;
     this.scope = scope ?? null;
+    lately(this, (what, ...given) => session.handlers.extra(what, this, ...given), ["deadLetters", "retryDead", "removeDead", "resume"]);
     this.open();
   }
 
@@ -40,25 +42,7 @@ export class Queue extends Emitter {
   }
 
   stats() {
-    return this.#call("stats");
-  }
-
-  deadLetters() {
-    return this.#call("deadLetters");
-  }
-
-  /** @param {readonly string[]} ids */
-  async retryDead(ids) {
-    return this.#call("retryDead", { ids: checkTexts("ids", ids) });
-  }
-
-  /** @param {readonly string[]} ids */
-  async removeDead(ids) {
-    return this.#call("removeDead", { ids: checkTexts("ids", ids) });
-  }
-
-  async resume() {
-    await this.#call("resumeQueue");
+    return this.call("stats");
   }
 
   // ---- called by the tab --------------------------------------------------------------------------------------------
@@ -91,8 +75,8 @@ export class Queue extends Emitter {
     return operations.map(({ id }) => id);
   }
 
-  /** @param {string} method @param {object} [params] */
-  #call(method, params) {
+  /** Ask the engine about this queue. @param {string} method @param {object} [params] */
+  call(method, params) {
     return this.#session.call(method, { queue: this.#handle, ...params });
   }
 }

@@ -407,7 +407,7 @@ export class Session {
   }
 }
 
-function notJoined() {
+export function notJoined() {
   return new TabhelmError("not-joined", "this tab has left; call join() again");
 }
 

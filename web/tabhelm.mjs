@@ -24,7 +24,7 @@ import {
 import { Election, lately } from "./election.mjs";
 import { explained } from "./link.mjs";
 import { Queue } from "./queue.mjs";
-import { Session } from "./session.mjs";
+import { Session, notJoined } from "./session.mjs";
 
 export { LeadershipLost, TabhelmError, buildId, version };
 
@@ -163,6 +163,9 @@ class Tab extends Emitter {
     return /** @type {any} */ (await extras())[name](inside, ...given);
   };
 
+  /** @param {any} data */
+  #hear = (data) => this.#extra("heard", data).catch(() => {});
+
   /** @param {import("./session.mjs").Settings} settings */
   constructor(settings) {
     super();
@@ -173,6 +176,8 @@ class Tab extends Emitter {
         for (const queue of this.#queues.values()) queue.open();
         const { fallback } = this.#session;
         this.#tellHost({ state: "connected", reason: fallback || "joined", engine });
+        // Beforehand, for it could not be fetched offline; whether it can be used is told to whoever uses it.
+        this.#hear(engine);
         // Not before whoever waits for join() can listen.
         if (fallback && !this.#toldFallback) setTimeout(() => this.#emit("event", { type: "host-fallback", reason: fallback }));
         this.#toldFallback = true;
@@ -244,7 +249,7 @@ class Tab extends Emitter {
     const key = scope === undefined ? resource : `${resource}:${scope}`;
     const earlier = [...this.#elections.values()].findLast((each) => each.key === key);
     if (earlier && !earlier.stopping) {
-      throw new TabhelmError("already-standing", `this tab already stands for "${key}": share that election, or stop() it first`);
+      throw new TabhelmError("already-standing", `this tab already stands for "${key}": stop() it first`);
     }
     const id = `e${++this.#made}`;
     const loop = /** @type {import("./tabhelm.js").LeaderLoop | null} */ (typeof work === "function" ? work : null);
@@ -262,7 +267,7 @@ class Tab extends Emitter {
     for (const queue of this.#queues.values()) {
       if (!queue.is(name, scope)) continue;
       if (Object.keys(read).length && !queue.sameOptions(read)) {
-        throw new TypeError(`queue "${name}" is already open in this tab with other options: open it once`);
+        throw new TypeError(`queue "${name}" is already open in this tab with other options`);
       }
       return queue;
     }
@@ -314,7 +319,7 @@ class Tab extends Emitter {
   }
 
   #joined() {
-    if (this.#session.left) throw new TabhelmError("not-joined", "this tab has left; call join() again");
+    if (this.#session.left) throw notJoined();
   }
 
   /** @param {import("./tabhelm.js").HostState} state */
@@ -371,7 +376,7 @@ class Tab extends Emitter {
         this.#emit("event", data.event);
         return true;
       default:
-        (this.#listening.messages.get(data.type) ?? ((data) => this.#extra("heard", data)))(data);
+        (this.#listening.messages.get(data.type) ?? this.#hear)(data);
         return true; // a newer engine may say more
     }
   }
