@@ -272,7 +272,7 @@ def decode(data: object) -> Message:
         raise Ignored("unknown-kind")
     try:
         return reader(value)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):  # the last: a whole number that no float can hold
         raise Ignored("malformed") from None
 
 
