@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kit import Member, join, one_leader
-from tabhelm.leadership import Leading
+from tabhelm.leadership import LeaderContext, Leading
 from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
 from tabhelm.names import channel_name, engine_lock
-from tabhelm.observe import ActingAlarm, ActingRestored
+from tabhelm.observe import ActingAlarm, ActingMonitor, ActingRestored, Event, Events, TaskFailed
+from tabhelm.ports import Timer
 from tabhelm.simulated import World
 
 GHOST = TabNote("t-x", "c-x", 1, "active", True, True, "", (), ("app:r",), 5.0)
@@ -187,5 +189,143 @@ def test_a_queue_that_another_protocol_s_tab_flushes_is_not_without_a_leader() -
             await world.until(lambda: new.leading)
             await world.sleep(100.0)
             assert told(new) == []
+
+        world.run(main())
+
+
+class Lab:
+    """A monitor whose time and leaders the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.acting: dict[str, int] = {}
+        self.due: list[Callable[[], None]] = []
+        self.events = Events()
+        self.told: list[tuple[str, str]] = []
+        self.monitor = ActingMonitor(self.events, self, lambda: dict(self.acting), lambda: self.now)
+        self.events.subscribe(lambda event: self.told.append((type(event).__name__, getattr(event, "resource", ""))))
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        self.due.append(callback)
+        return LabTimer(self, callback)
+
+    async def sleep(self, delay: float) -> None:
+        self.now += delay
+
+    def stand(self, resource: str) -> Callable[[], None]:
+        return self.monitor.stands(resource, 10.0, lambda: True)
+
+    def later(self, seconds: float) -> None:
+        """That much later: what is due then is called, as far as nobody has taken it back."""
+        self.now += seconds
+        for callback in list(self.due):
+            if callback in self.due:
+                self.due.remove(callback)
+                callback()
+
+    def listen(self, kind: type[Event], act: Callable[[], object]) -> None:
+        """Act once, when the first such event is told."""
+        done: list[Event] = []
+
+        def heard(event: Event) -> None:
+            if isinstance(event, kind) and not done:
+                done.append(event)
+                act()
+
+        self.events.subscribe(heard)
+
+
+class LabTimer:
+    def __init__(self, lab: Lab, callback: Callable[[], None]) -> None:
+        self._lab = lab
+        self._callback = callback
+
+    def cancel(self) -> None:
+        if self._callback in self._lab.due:
+            self._lab.due.remove(self._callback)
+
+
+def test_a_listener_to_the_alarm_may_stand_for_something_else() -> None:
+    lab = Lab()
+    lab.stand("app:a")
+    lab.stand("app:b")
+    lab.listen(ActingAlarm, lambda: lab.stand("app:fallback"))
+    lab.later(10.0)
+    assert lab.told == [("ActingAlarm", "app:a"), ("ActingAlarm", "app:b")]
+    lab.later(10.0)
+    assert lab.told[2:] == [("ActingAlarm", "app:fallback")]
+
+
+def test_a_listener_to_the_alarm_may_give_up_what_is_still_to_be_judged() -> None:
+    lab = Lab()
+    lab.stand("app:a")
+    gone = lab.stand("app:b")
+    lab.listen(ActingAlarm, gone)
+    lab.later(10.0)
+    lab.later(10.0)
+    assert lab.told == [("ActingAlarm", "app:a")] and lab.due == []
+
+
+def test_a_listener_to_the_end_of_an_alarm_hears_of_it_once_whatever_it_does() -> None:
+    lab = Lab()
+    gone = lab.stand("app:a")
+    lab.later(10.0)
+    lab.listen(ActingRestored, lambda: lab.stand("app:b"))
+    lab.acting = {"app:a": 1}
+    lab.monitor.look()
+    assert lab.told == [("ActingAlarm", "app:a"), ("ActingRestored", "app:a")]
+    lab.acting = {}
+    lab.monitor.look()
+    lab.listen(ActingAlarm, gone)
+    lab.later(10.0)
+    assert sorted(lab.told[2:]) == [("ActingAlarm", "app:a"), ("ActingAlarm", "app:b")] and lab.due == []
+
+
+def test_what_a_listener_changes_about_who_leads_is_not_judged_by_what_was_before() -> None:
+    lab = Lab()
+    lab.acting = {"app:b": 1}
+    lab.stand("app:a")
+    lab.stand("app:b")
+
+    def end() -> None:
+        lab.acting = {}
+        lab.monitor.look()
+
+    lab.listen(ActingAlarm, end)
+    lab.later(10.0)
+    assert lab.told == [("ActingAlarm", "app:a")]
+    lab.later(10.0)
+    assert lab.told[1:] == [("ActingAlarm", "app:b")], "nobody leads it since the listener acted"
+
+
+def test_a_fallback_that_is_started_by_the_alarm_leads() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            thief = world.agent("thief")
+            ports = world.ports(thief)
+            ports.locks.admit("x")
+            await thief.start(ports.locks.acquire("app:v1:leader:r", owner="x"))
+            member.lead(acting_alarm=10.0)
+            led = []
+
+            async def fallback(context: LeaderContext) -> None:
+                led.append(context)
+                await context.sleep(1000.0)
+
+            def heard(event: Event) -> None:
+                if isinstance(event, ActingAlarm):
+                    member.tab.lead("fallback", fallback)
+
+            member.services.events.subscribe(heard)
+            await world.until(lambda: bool(led))
+            assert [e for e in member.services.events.recent if isinstance(e, TaskFailed)] == []
 
         world.run(main())

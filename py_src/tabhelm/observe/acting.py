@@ -41,6 +41,8 @@ class ActingMonitor:
         self._acting = acting
         self._awake = awake
         self._watches: dict[str, _Watch] = {}
+        self._looking = False
+        self._changed = False
 
     def stands(self, resource: str, limit: float | None, wanted: Callable[[], bool]) -> Callable[[], None]:
         """One of our tabs stands for ``resource``; returns the way to stop watching.
@@ -63,20 +65,36 @@ class ActingMonitor:
 
     def look(self) -> None:
         """Something changed: who leads, or who may."""
-        if not self._watches:
-            return
+        self._changed = True
+        if self._looking:
+            return  # a listener to what we just told: what it changed is judged when it is done
+        self._looking = True
+        try:
+            while self._changed and self._watches:
+                self._changed = False
+                self._look_once()
+        finally:
+            self._looking = False
+
+    def _look_once(self) -> None:
         acting = self._acting()
-        for resource, watch in self._watches.items():
-            self._judge(resource, watch, acting.get(resource, 0))
+        for resource, watch in list(self._watches.items()):
+            if self._watches.get(resource) is watch:
+                self._judge(resource, watch, acting.get(resource, 0))
+            if self._changed:
+                return  # by a listener: the count is old
 
     def _judge(self, resource: str, watch: _Watch, acting: int) -> None:
         now = self._awake()
         wrong = acting > 1 or (acting == 0 and any(stand.wanted() for stand in watch.stands.values()))
         if watch.since is not None and (not wrong or watch.several != (acting > 1)):
-            if watch.alarmed:
-                self._events.emit(ActingRestored(resource, acting, round((now - watch.since) * 1000)))
+            alarmed, wrong_for = watch.alarmed, now - watch.since
             watch.since, watch.alarmed = None, False
             _cancel(watch)
+            if alarmed:
+                self._changed = True  # whoever listens may have done something: judge again
+                self._events.emit(ActingRestored(resource, acting, round(wrong_for * 1000)))
+                return
         if not wrong:
             return
         if watch.since is None:
