@@ -194,6 +194,7 @@ class Services:
         self.beaconer.suspend()
         self.watch.suspend()
         self.roster.forget_others()
+        self.updates.suspend()
         self.channel.suspend()
         self.queue_channel.suspend()
         self.database.suspend()

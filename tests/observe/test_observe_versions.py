@@ -47,6 +47,63 @@ def test_an_old_tab_is_told_once_of_each_newer_version_and_a_new_one_of_none(see
         world.run(main())
 
 
+def test_a_page_that_leaves_right_after_a_newer_one_joined_looks_no_more() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            old = join(world, "old", version="1.0", in_page=True)
+            await world.sleep(1.0)
+            join(world, "newer", version="2.0")
+            roster = old.services.roster
+            await world.until(lambda: len(roster.versions()) > 1)
+
+            def leave() -> None:
+                old.tab.vanish("pagehide")
+                old.services.suspend()
+
+            old.call(leave)
+            await world.sleep(60.0)  # a timer that raises ends the world
+            assert news(old) == []
+
+        world.run(main())
+
+
+def test_nobody_left_at_all_has_no_newest_version() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            old = join(world, "old", version="1.0")
+            newer = join(world, "newer", version="2.0")
+            roster = old.services.roster
+            await world.until(lambda: len(roster.versions()) > 1)
+            newer.agent.process.crash()
+
+            def alone() -> None:
+                old.tab.vanish("over")
+                roster.forget_others()
+
+            old.call(alone)
+            assert not roster.versions()
+            await world.sleep(5.0)
+            assert news(old) == []
+
+        world.run(main())
+
+
+def test_a_closed_watch_starts_nothing() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            old = join(world, "old", version="1.0")
+            await world.sleep(1.0)
+            old.call(old.services.updates.close)
+            join(world, "newer", version="2.0")
+            await world.sleep(60.0)
+            assert len(old.services.roster.versions()) == 2 and news(old) == []
+
+        world.run(main())
+
+
 def test_versions_that_are_no_numbers_are_not_compared() -> None:
     with World(1) as world:
 

@@ -22,12 +22,18 @@ class UpdateWatch:
         self._told: dict[str, tuple[int, ...]] = {}
         self._seen: object = None
         self._timer: Timer | None = None
-        roster.subscribe(self._changed)
+        self._unsubscribe = roster.subscribe(self._changed)
 
     def close(self) -> None:
         """Look no more."""
+        self._unsubscribe()
+        self.suspend()
+
+    def suspend(self) -> None:
+        """Look no more until the roster changes again: the page leaves, perhaps for a while."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _changed(self) -> None:
         if self._timer is None and len({version for version, _ in self._roster.versions()}) > 1:
@@ -37,8 +43,8 @@ class UpdateWatch:
         self._timer = None
         own = self._roster.own_tabs()
         seen = (self._roster.versions(), own)
-        if seen == self._seen:
-            return
+        if not seen[0] or seen == self._seen:
+            return  # everybody may have gone since
         self._seen = seen
         newest, build = max(seen[0], key=lambda pair: version_key(pair[0]))
         key = version_key(newest)
