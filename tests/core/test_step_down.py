@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from tabhelm.leadership.states import TRANSITIONS, check_transition, name_of
 from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
 from tabhelm.names import Resource, channel_name, engine_lock
 from tabhelm.observe import LeadershipChanged, as_dict
-from tabhelm.presence import Identity
+from tabhelm.presence import Identity, TabInfo
 from tabhelm.simulated import World
 
 
@@ -101,6 +103,19 @@ async def loop_failed(case: Case) -> None:
     case.contexts[0].tenure.progress = "fail"  # the loop of these tests looks for it
 
 
+async def loop_finished(case: Case) -> None:
+    case.contexts[0].tenure.progress = "finish"
+
+
+async def unhealthy_and_failed(case: Case) -> None:
+    """A circuit opens once too often, and the loop lets the error through."""
+    case.contexts[0].tenure.progress = "break"
+
+
+async def lease_renewal_failed(case: Case) -> None:
+    case.old.agent.clock._offset += 11.0  # the machine slept
+
+
 async def newer_epoch(case: Case) -> None:
     grant = case.contexts[0].tenure.grant
     other = case.other
@@ -145,6 +160,26 @@ async def ineligible(case: Case) -> None:
     case.old.call(lambda: case.election.page_says("battery", 0.0))
 
 
+async def ineligible_without_a_word(case: Case) -> None:
+    FIT[0] = False
+    case.old.call(case.election.look)
+
+
+async def eligible_failed(case: Case) -> None:
+    FIT[0] = None
+    case.old.call(case.election.look)
+
+
+FIT: list[bool | None] = [True]
+
+
+def fit(tab: TabInfo) -> bool:
+    """``eligible`` of some policies below: of the tab ``old`` alone."""
+    if FIT[0] is None and tab.tab_id == "t-old":
+        raise ValueError("broken")
+    return bool(FIT[0]) or tab.tab_id != "t-old"
+
+
 async def capability_missing(case: Case) -> None:
     case.old.call(lambda: case.old.tab.update(capabilities=[]))
 
@@ -165,15 +200,20 @@ CAUSES: list[tuple[str, Cause, dict[str, Any]]] = [
     ("logout", logout, {"session": "any"}),
     ("generation-changed", generation_changed, {}),
     ("loop-failed", loop_failed, {}),
+    ("loop-finished", loop_finished, {}),
+    ("lease-renewal-failed", lease_renewal_failed, {"authorities": ("indexeddb-lease",)}),
     ("newer-epoch", newer_epoch, {}),
     ("offline", offline, {"online": True}),
     ("max-hold", max_hold, {"max_hold": 15.0}),
     ("outranked", outranked, {"visible": "prefer", "cool_down": 0.5}),
     ("unhealthy", unhealthy, {}),
+    ("unhealthy", unhealthy_and_failed, {}),
     ("step-down", step_down, {}),
     ("enough", own_word, {}),
     ("stopped", stopped, {}),
     ("battery", ineligible, {}),
+    ("ineligible", ineligible_without_a_word, {"eligible": fit}),
+    ("eligible-failed", eligible_failed, {"eligible": fit}),
     ("capability-missing", capability_missing, {"requires": {"flush"}}),
 ]
 
@@ -194,6 +234,10 @@ def say(world: World, *leaders: LeaderNote) -> None:
     agent.call(lambda: channel.post(encode(Beacon("e-stranger", 1, 60.0, (tab,), leaders))))
 
 
+async def down() -> None:
+    raise OSError("down")
+
+
 def stage(world: World, policy: dict[str, Any]) -> Case:
     facts = {"capabilities": frozenset({"flush"}), "user_session": "user", "version": "1.9"}
     old, other = join(world, "old", **facts), join(world, "other", **facts)
@@ -201,15 +245,19 @@ def stage(world: World, policy: dict[str, Any]) -> Case:
 
     async def loop(context: LeaderContext) -> None:
         contexts.append(context)
-        while context.tenure.progress != "fail":
+        while (word := context.tenure.progress) not in ("fail", "finish", "break"):
             await context.sleep(0.05)
-        raise ValueError("broken")
+        if word == "break":
+            await context.breaker("api", failures=1, resign_opens=1).call(down)
+        if word == "fail":
+            raise ValueError("broken")
 
     return Case(world, old, other, old.lead(loop=loop, **policy), contexts)
 
 
 @pytest.mark.parametrize(("word", "cause", "policy"), CAUSES, ids=[f"{w}-{c.__name__}" for w, c, _ in CAUSES])
 def test_each_cause_has_its_word(word: str, cause: Cause, policy: dict[str, Any]) -> None:
+    FIT[0] = True
     with World(7) as world:
 
         async def main() -> None:
@@ -379,3 +427,111 @@ def test_a_step_that_the_table_does_not_hold_is_refused_and_changes_nothing() ->
             assert (await one_leader(world, [case.old])) is case.old
 
         world.run(main())
+
+
+def test_who_loses_its_lock_while_it_begins_stands_again() -> None:
+    """The lock ends between two looks at it, in the very step in which leadership is told."""
+    with World(11) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            election = member.lead()
+            losses: list[str] = []
+
+            def lose(state: State) -> None:
+                if isinstance(state, Leading) and not losses:
+                    losses.append("once")
+                    member.ports.locks.drop("c-a")
+                    member.ports.locks.admit("c-a")
+
+            member.call(lambda: election.subscribe(lose))
+            await world.until(lambda: bool(losses) and member.leading)
+            ends = [
+                (event.after, event.reason)
+                for event in member.services.events.recent
+                if isinstance(event, LeadershipChanged) and event.before == "leading"
+            ]
+            assert ends == [("stepping-down", "lock-lost")]
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("word", ["frozen", "stalled", "closing"])
+@pytest.mark.parametrize("how", ["step_down", "stop", "eligible"])
+def test_a_callers_word_takes_no_grace_away(how: str, word: str) -> None:
+    with World(12) as world:
+
+        async def main() -> None:
+            old, other = join(world, "old"), join(world, "other")
+            ended: list[float] = []
+
+            async def loop(context: LeaderContext) -> None:
+                try:
+                    await context.sleep(1000.0)
+                finally:
+                    await pause(old, 1.0)
+                    ended.append(world.loop.time())
+
+            fit: list[bool | str] = [True]
+            election = old.lead(loop=loop, eligible=lambda tab: fit[0])
+            await world.until(lambda: old.leading)
+            standby = other.lead()
+            await world.until(lambda: isinstance(standby.status, Waiting) and standby.status.standby)
+            await world.sleep(1.0)
+            if how == "eligible":
+                fit[0] = word
+                old.call(election.look)
+            else:
+                old.call(lambda: getattr(election, how)(word))
+            await world.until(lambda: other.leading, within=5.0)
+            assert ended and world.loop.time() >= ended[0]
+
+        world.run(main())
+
+
+def test_a_callers_word_says_nothing_of_what_can_decide() -> None:
+    with World(13) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            election = member.lead()
+            await world.until(lambda: member.leading)
+
+            async def again() -> State:
+                await election.wait_for(BackingOff)
+                return await election.wait_for(Leading)
+
+            waiting = member.agent.start(again())
+            member.call(lambda: election.step_down("no-authority"))
+            assert isinstance(await waiting, Leading)
+
+        world.run(main())
+
+
+def test_an_eligible_that_says_unhealthy_is_no_resignation() -> None:
+    """Its tab stands again as soon as the app says so: it does not rest."""
+    with World(14) as world:
+
+        async def main() -> None:
+            old, other = join(world, "old"), join(world, "other")
+            fit: list[bool | str] = [True]
+            election = old.lead(eligible=lambda tab: fit[0])
+            await world.until(lambda: old.leading)
+            other.lead()
+            fit[0] = "unhealthy"
+            old.call(election.look)
+            await one_leader(world, [other])
+            assert election.status == Idle("unhealthy")
+            fit[0] = True
+            old.call(election.look)
+            await world.until(lambda: isinstance(election.status, Waiting), within=1.0)
+
+        world.run(main())
+
+
+def test_there_is_a_test_for_each_reason_that_the_documentation_lists() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "leadership.md").read_text("utf-8")
+    rows = text.partition("| reason | when |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    documented = {word for row in rows for word in re.findall(r"`([\w-]+)`", row.split("|")[1])}
+    assert len(documented) > 20
+    assert documented - {word for word, _, _ in CAUSES} == set()

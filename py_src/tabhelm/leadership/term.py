@@ -14,6 +14,7 @@ from tabhelm.election import outranked, rank
 from tabhelm.errors import LeadershipLost, TabhelmError
 from tabhelm.leadership.announcing import announce
 from tabhelm.leadership.beginning import acknowledged, begin
+from tabhelm.leadership.candidacy import UNHEALTHY
 from tabhelm.leadership.context import LeaderContext
 from tabhelm.leadership.office import Office
 from tabhelm.leadership.states import Leading, SteppingDown
@@ -22,6 +23,7 @@ from tabhelm.observe import LoopFailed, LoopOverran
 from tabhelm.ports import Timer
 
 _GRACELESS = frozenset({"frozen", "stalled", "closing"})
+"""What a tab's lifecycle says, or a loop without progress. Callers may choose the same words: they take no grace away."""
 _GENERATION_CHANGED = "generation-changed"
 
 
@@ -38,6 +40,8 @@ class Term:
         self._body: asyncio.Task[None] | None = None
         self._hold_limit: Timer | None = None
         self._began = 0.0
+        self._stalled = False
+        """Whether its loop made no progress for too long."""
         self._verified = 0
         """The highest epoch that others claimed, and that the store was asked about."""
 
@@ -105,6 +109,8 @@ class Term:
             while (reason := self._over(tenure, body)) is None:
                 self._verify(tenure)
                 await office.changes.wait(self._look_again(tenure))
+        except LeadershipLost as lost:  # it ended between two looks
+            reason = lost.reason
         finally:
             reason = reason or "closed"
             if self._hold_limit is not None:
@@ -113,7 +119,7 @@ class Term:
             body.cancel()
             if isinstance(office.status, Leading):
                 office.enter(SteppingDown(reason, tenure.epoch))
-        if self._hold.held and reason not in _GRACELESS:
+        if self._hold.held and not self._stalled and not self._stands_still(reason):
             await self._await_body(body)
         self.led_for = services.clock.monotonic() - began
         return reason
@@ -148,16 +154,23 @@ class Term:
         """Why the term must end now, or ``None``."""
         office = self._office
         barred, resigning = office.barred(), office.resigning()
-        if barred is not None and (barred in _GRACELESS or resigning is None):
+        if barred is not None and (resigning is None or self._stands_still(barred)):
             return barred
         if office.candidate.identity != self._me:
             return _GENERATION_CHANGED
+        if resigning == UNHEALTHY:
+            return resigning  # also if its loop fails of the same trouble: its tab shall rest
         if body.done():
             return _outcome(body)
         reason = tenure.ended or resigning
         if reason is None and self._due(office.policy.stall_after, tenure.progress_at):
+            self._stalled = True
             return "stalled"
         return "outranked" if reason is None and self._due(office.policy.cool_down) and self._outranked() else reason
+
+    def _stands_still(self, reason: str) -> bool:
+        """Whether this reason is the tab's lifecycle, and one in which nothing runs."""
+        return reason in _GRACELESS and reason == self._office.candidate.info().lifecycle
 
     def _due(self, after: float | None, since: float | None = None) -> bool:
         """Whether so many seconds have passed since then; from the beginning of the term at the latest."""
