@@ -185,7 +185,7 @@ class Election:
                 reached.set_result(state)
             elif isinstance(state, Stopped):
                 reached.set_exception(ElectionStopped(self.key, state.error or state.reason))
-            elif isinstance(state, BackingOff) and state.reason == NoAuthority.code:
+            elif isinstance(state, BackingOff) and state.reason == NoAuthority.code and self._authority.missing:
                 reached.set_exception(NoAuthority(self._authority.missing))
 
         watch(self.status)
@@ -298,7 +298,7 @@ class Election:
         reason = await term.serve()
         if term.led_for > self.policy.max_backoff:
             self._backoff.reset()  # it led well for a while: what ended it is no repeated failure
-        if self.barred() is None or (reason == UNHEALTHY and self._stop is None):
+        if self.barred() is None or (self._resigned_unhealthy(reason) and self._stop is None):
             await self._back_off(reason)
 
     async def _idle(self, reason: str) -> None:
@@ -311,12 +311,17 @@ class Election:
         """Whether a loop still runs, beyond its term."""
         return self._term is not None and self._term.working and not isinstance(self.status, (Leading, SteppingDown))
 
+    def _resigned_unhealthy(self, reason: str) -> bool:
+        """Not if its ``eligible`` chose the same word: that one says by itself when it is over."""
+        return reason == UNHEALTHY == self._resign
+
     async def _back_off(self, reason: str) -> None:
-        if reason != UNHEALTHY and (reason in NO_FAILURE or reason == self._resign):
+        unhealthy = self._resigned_unhealthy(reason)
+        if not unhealthy and (reason in NO_FAILURE or reason == self._resign):
             self._backoff.reset()  # a short pause is enough
         delay = self._backoff.next()
         self._resign = self._claim = None
-        if reason == UNHEALTHY:
+        if unhealthy:
             self.candidacy.rest(delay)
             self.enter(BackingOff(reason, self.candidacy.resting()))
             return

@@ -23,7 +23,7 @@ from tabhelm.observe import LoopFailed, LoopOverran
 from tabhelm.ports import Timer
 
 _GRACELESS = frozenset({"frozen", "stalled", "closing"})
-"""What a tab's lifecycle says, or a loop without progress. Callers may choose the same words: they take no grace away."""
+"""Lifecycles in which nothing runs. Callers may choose the same words: that takes no grace away."""
 _GENERATION_CHANGED = "generation-changed"
 
 
