@@ -371,6 +371,7 @@ class Tab:
 
     def _look(self) -> None:
         self.locks.look()
+        self.services.lease.judge()  # before anybody is admitted again
         for election in list(self._elections.values()):
             election.look()
 

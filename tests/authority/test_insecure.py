@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_page_host import Page, led_by, open_page
 
-from tabhelm import JoinedTab, LeadershipPolicy
+from tabhelm import JoinedTab, LeadershipPolicy, Leading
 from tabhelm.errors import NoAuthority
 from tabhelm.observe import Degraded, EpochIssued, TaskFailed
 from tabhelm.simulated import World
@@ -94,6 +94,34 @@ def test_a_page_that_stands_still_loses_its_lease_and_comes_back(seed: int, how:
             await world.until(lambda: one.runs == [1, 3])
             clean(first)
             await one.agent.start(first.leave())
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 7.0])
+def test_after_a_short_freeze_everybody_agrees_on_one_leader(seed: int, seconds: float) -> None:
+    """The freeze ended its leadership, however soon it was thawed: it must not go on leading unknown to everybody."""
+    with World(seed) as world:
+
+        async def main() -> None:
+            (one, first), (other, second) = await two(world)
+            standing = one.lead(first)
+            await led_by(world, standing)
+            waiting = other.lead(second)
+            await world.sleep(7.0)
+            one.lifecycle.freeze()
+            await world.sleep(seconds)
+            one.lifecycle.thaw()
+            assert one.call(lambda: one.contexts[-1].lost)
+            await world.sleep(40.0)
+            leading = [election for election in (standing, waiting) if isinstance(election.status, Leading)]
+            assert len(leading) == 1 and one.runs + other.runs == [1, 2]
+            for page, election in ((one, standing), (other, waiting)):
+                said = page.call(election.leader)
+                assert said is not None and said.epoch == 2
+            await one.agent.start(first.leave())
+            await other.agent.start(second.leave())
 
         world.run(main())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -179,6 +180,44 @@ def test_who_stood_still_for_less_than_its_lease_goes_on() -> None:
             assert first.leading and first.led == [1] and second.led == []
 
         world.run(main())
+
+
+@pytest.mark.parametrize("how", ["freeze", "stall"])
+@pytest.mark.parametrize("in_page", [False, True])
+def test_who_may_lead_again_before_anything_ran_has_led_before_all_the_same(how: str, in_page: bool) -> None:
+    """Its page froze or hung, and is back when the first task runs: what was said of it meanwhile holds."""
+    with World(1) as world:
+        crew = Crew(world)
+
+        async def main() -> None:
+            first, second = crew.join("a", in_page=in_page), crew.join("b")
+            crew.lead(first)
+            await crew.led(first)
+            election = crew.lead(second)
+            await world.sleep(20.0)
+            connection = first.tab.identity.connection_id
+
+            def there_and_back() -> None:
+                first.ports.locks.drop(connection)
+                if how == "stall":
+                    first.tab.set_stalled(True)
+                else:
+                    first.tab.set_state(replace(first.tab.state, lifecycle="frozen"))
+                first.ports.locks.admit(connection)
+                if how == "stall":
+                    first.tab.set_stalled(False)
+                else:
+                    first.tab.set_state(replace(first.tab.state, lifecycle="active"))
+
+            first.call(there_and_back)
+            await world.sleep(60.0)
+            assert reasons(first) == ["lock-lost"]
+            assert len(crew.believers()) == 1 and sorted(first.led + second.led) == [1, 2]
+            leader = second.call(election.leader)
+            assert leader is not None and leader.epoch == 2
+
+        world.run(main())
+        assert crew.both == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -71,6 +71,14 @@ class LeaseAuthority:
         for waiting in self._waiting:
             waiting.set()
 
+    def judge(self) -> None:
+        """Something happened to a page: what it may not hold any more has ended when this returns.
+
+        A page may freeze and be thawed again before any task runs. To look then only would be to see nothing.
+        """
+        for hold in list(self._tools.holds):
+            hold.lost  # noqa: B018 - to look is to judge
+
     async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> LeaseHold:
         pause = 0.0
         while True:

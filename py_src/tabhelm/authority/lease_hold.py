@@ -62,6 +62,8 @@ class LeaseTools:
     tasks: Tasks
     times: LeaseTimes
     giving_up: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    holds: dict[LeaseHold, None] = field(default_factory=dict)
+    """Those that have not ended."""
 
 
 class LeaseHold:
@@ -94,6 +96,7 @@ class LeaseHold:
     def start(self, grant: Grant, since: float) -> None:
         """The claim is durable. ``since``: when it was begun, by our clock."""
         self._grant = grant
+        self._tools.holds[self] = None
         self._believe_from(since)
         self._renewing = self._tools.tasks.start(self._renew_for_ever(since), f"renew {self._lock_name}")
 
@@ -166,6 +169,7 @@ class LeaseHold:
         if self._ended is not None:
             return
         self._ended = reason
+        self._tools.holds.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
         if self._renewing is not None and self._renewing is not asyncio.current_task():
