@@ -252,6 +252,8 @@ export interface Metrics {
   events: Record<string, number>;
   /** Tabs in the roster. */
   tabs: number;
+  /** The app's own locks, and those of single flights: held now, ended under a running body, not free in time. */
+  locks: { held: number; lost: number; timedOut: number };
   tasks: number;
 }
 

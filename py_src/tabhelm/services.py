@@ -138,7 +138,10 @@ class Services:
         """What was counted since this engine began."""
         now = self.ports.clock.monotonic()
         return self.counted.snapshot(
-            self.roster.acting(now), len(self.roster.tabs(now)), lambda name: self._hidden.resource(name, self.app)
+            self.roster.acting(now),
+            len(self.roster.tabs(now)),
+            lambda name: self._hidden.resource(name, self.app),
+            locks_held=self.locks.count,
         )
 
     async def count_epochs(self) -> int:

@@ -7,6 +7,9 @@ import re
 import pytest
 
 from kit import join, one_leader
+from tabhelm.errors import LockTimeout
+from tabhelm.host.diagnosis import diagnosis
+from tabhelm.host.views import metrics_view
 from tabhelm.leadership import LeaderContext
 from tabhelm.observe import Events, LeadershipChanged, LoopOverran, MetricsRecorder, WriteRefused
 from tabhelm.observe.durations import BOUNDS, DurationCounter
@@ -163,5 +166,40 @@ def test_scopes_do_not_leave_the_browser_in_the_text() -> None:
             assert 'resource="app:sync:~' in text
             assert "123" not in text.replace("0.123", "") and "user" not in text
             assert "t-a" not in text and "c-a" not in text
+
+        world.run(main())
+
+
+def test_locks_of_the_app_are_counted_held_lost_and_not_given_in_time() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            holder, asker = join(world, "a"), join(world, "b")
+
+            async def hold() -> None:
+                async with holder.tab.lock("case", scope="user:123"):
+                    await holder.ports.clock.sleep(1000.0)
+
+            async def ask() -> None:
+                with pytest.raises(LockTimeout):
+                    async with asker.tab.lock("case", scope="user:123", timeout=2.0):
+                        pass
+
+            holder.agent.start(hold())
+            await world.until(lambda: holder.services.locks.count == 1)
+            await asker.agent.start(ask())
+            found, other = holder.call(holder.tab.metrics), asker.call(asker.tab.metrics)
+            assert (found.locks_held, found.locks_lost, found.lock_timeouts) == (1, 0, 0)
+            assert (other.locks_held, other.locks_lost, other.lock_timeouts) == (0, 0, 1)
+            holder.call(lambda: holder.ports.locks.drop("c-a"))
+            await world.until(lambda: holder.services.locks.count == 0)
+            found = holder.call(holder.tab.metrics)
+            assert (found.locks_held, found.locks_lost, found.lock_timeouts) == (0, 1, 0)
+            assert metrics_view(found)["locks"] == {"held": 0, "lost": 1, "timedOut": 0}
+            lines = found.text().splitlines()
+            for expected in ("tabhelm_locks_held 0", "tabhelm_locks_lost_total 1", "tabhelm_lock_timeouts_total 0"):
+                assert expected in lines
+            report = await holder.agent.start(diagnosis(holder.tab, "salt"))
+            assert report["metrics"]["locks"]["lost"] == 1
 
         world.run(main())

@@ -103,6 +103,7 @@ def metrics_view(metrics: Metrics) -> dict[str, Any]:
         "ignored": dict(metrics.ignored),
         "events": dict(metrics.events),
         "tabs": metrics.tabs,
+        "locks": {"held": metrics.locks_held, "lost": metrics.locks_lost, "timedOut": metrics.lock_timeouts},
     }
 
 

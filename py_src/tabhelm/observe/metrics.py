@@ -66,6 +66,12 @@ class Metrics:
     """How many events of each type."""
     tabs: int
     """Tabs in the roster."""
+    locks_held: int = 0
+    """Locks of the app's own (and of single flights) that tabs of this engine hold now."""
+    locks_lost: int = 0
+    """How often one ended under its running body."""
+    lock_timeouts: int = 0
+    """How often one was not free in time."""
     _shown: Callable[[str], str] = field(default=lambda resource: resource, repr=False, compare=False)
 
     def text(self) -> str:
@@ -101,7 +107,12 @@ class MetricsRecorder:
         events.subscribe(self._happened)
 
     def snapshot(
-        self, acting: Mapping[str, int], tabs: int, shown: Callable[[str], str] = lambda resource: resource
+        self,
+        acting: Mapping[str, int],
+        tabs: int,
+        shown: Callable[[str], str] = lambda resource: resource,
+        *,
+        locks_held: int = 0,
     ) -> Metrics:
         """The figures now. ``acting``: how many are said to lead each resource; ``shown`` hides scopes in the text."""
         resources = {
@@ -120,7 +131,17 @@ class MetricsRecorder:
             )
             for resource, counts in self._counts.items()
         }
-        return Metrics(resources, self._events.ignored_counts, dict(self._events.counts), tabs, shown)
+        events = dict(self._events.counts)
+        return Metrics(
+            resources,
+            self._events.ignored_counts,
+            events,
+            tabs,
+            locks_held,
+            events.get("held-lock-lost", 0),
+            events.get("lock-timed-out", 0),
+            shown,
+        )
 
     def _happened(self, event: Event) -> None:
         match event:

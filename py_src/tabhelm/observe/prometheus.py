@@ -39,6 +39,9 @@ def exposition(metrics: Metrics, shown: Callable[[str], str]) -> str:
         ("messages_ignored_total", "counter", "Messages not for us.", _words("cause", metrics.ignored)),
         ("events_total", "counter", "Events by type.", _words("type", metrics.events)),
         ("tabs", "gauge", "Tabs in the roster.", [({}, metrics.tabs)]),
+        ("locks_held", "gauge", "Locks of the app that are held.", [({}, metrics.locks_held)]),
+        ("locks_lost_total", "counter", "Locks that ended under their body.", [({}, metrics.locks_lost)]),
+        ("lock_timeouts_total", "counter", "Locks not free in time.", [({}, metrics.lock_timeouts)]),
     ):
         lines += _family(name, kind, what, samples)
     waits = [(names[resource], item.wait) for resource, item in metrics.resources.items()]
