@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kit import join, one_leader
-from tabhelm.errors import CircuitOpen
+from tabhelm.errors import CircuitOpen, LeadershipLost
 from tabhelm.leadership import Election, LeaderContext, Waiting
 from tabhelm.leadership.breaker import CircuitBreaker
+from tabhelm.leadership.health import HealthWatch
 from tabhelm.observe import LeadershipChanged
 from tabhelm.simulated import SimulatedAgent, World
 
@@ -299,3 +300,57 @@ def test_who_stays_open_or_opens_often_resigns() -> None:
             assert 29.9 < resigned[0] - start < 30.1
 
         world.run(outage())
+
+
+def test_nothing_is_watched_for_a_tenure_that_is_over() -> None:
+    with World(10) as world:
+
+        async def main() -> None:
+            contexts: list[LeaderContext] = []
+
+            async def loop(context: LeaderContext) -> None:
+                contexts.append(context)
+                await context.sleep(10_000.0)
+
+            member = join(world, "a")
+            election = member.lead(loop=loop)
+            await world.until(lambda: bool(contexts))
+            breaker = member.call(lambda: contexts[0].breaker("api", failures=1, resign_after=30.0))
+            member.call(election.stop)
+            await world.sleep(1.0)
+            looked: list[float] = []
+            tenure = contexts[0].tenure
+            for late in (
+                lambda: contexts[0].health(lambda: looked.append(world.loop.time()), every=1.0),
+                lambda: contexts[0].breaker("another"),
+            ):
+                with pytest.raises(LeadershipLost, match="stopped"):
+                    member.call(late)
+            watching = dict(tasks=member.services.elections.tasks, clock=member.ports.clock, resign=lambda _: None)
+            check = lambda: looked.append(world.loop.time())  # noqa: E731
+            member.call(lambda: HealthWatch(tenure, check=check, every=1.0, timeout=1.0, failures=1, **watching))
+            await fails(member.agent, breaker)
+            await world.sleep(100.0)
+            assert looked == [] and breaker._patience is None
+
+        world.run(main())
+
+
+def test_who_waits_as_told_while_a_trial_hangs_does_not_spin() -> None:
+    with World(11) as world:
+        agent, breaker, _ = breaker_of(world, failures=1, open_for=10.0)
+
+        async def main() -> None:
+            await fails(agent, breaker)
+            await world.sleep(10.1)
+            agent.start(breaker.call(never))
+            refused = 0
+            end = world.loop.time() + 30.0
+            while world.loop.time() < end:
+                with pytest.raises(CircuitOpen) as circuit:
+                    await agent.start(breaker.call(working))
+                refused += 1
+                assert refused <= 31
+                await world.sleep(circuit.value.retry_in)
+
+        world.run(main())

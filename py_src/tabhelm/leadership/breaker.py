@@ -16,6 +16,8 @@ from tabhelm.ports import Clock, Timer
 T = TypeVar("T")
 Circuit = Literal["closed", "open", "half-open"]
 OPEN_FOR = 10.0
+TRIAL = 1.0
+"""Seconds at most after which to ask again while a trial is under way: nobody knows when it will end."""
 
 
 class CircuitBreaker:
@@ -46,6 +48,7 @@ class CircuitBreaker:
         self._failed = 0
         self._try_at: float | None = None
         self._trying = False
+        self._over = False
         self._patience: Timer | None = None
 
     @property
@@ -66,7 +69,7 @@ class CircuitBreaker:
         if self._try_at is not None:
             left = self._try_at - self._clock.monotonic()
             if self._trying or left > 0:
-                raise CircuitOpen(self.name, max(0.0, left))
+                raise CircuitOpen(self.name, min(self._open_for, TRIAL) if self._trying else left)
             self._trying = True
         try:
             answer = await function()
@@ -82,6 +85,10 @@ class CircuitBreaker:
 
     def close(self) -> None:
         """Nothing is due any more: its tenure is over."""
+        self._over = True
+        self._forget()
+
+    def _forget(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -89,7 +96,7 @@ class CircuitBreaker:
     def _succeeded(self) -> None:
         self._failed = 0
         self._try_at = None
-        self.close()
+        self._forget()
 
     def _failure(self, trial: bool) -> None:
         if trial:
@@ -102,6 +109,8 @@ class CircuitBreaker:
     def _open(self) -> None:
         self._try_at = self._clock.monotonic() + self._open_for
         self.opened += 1
+        if self._over:
+            return
         if self._resign_opens is not None and self.opened >= self._resign_opens:
             self._resign()
         elif self._resign_after is not None:

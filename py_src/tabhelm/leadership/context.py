@@ -152,7 +152,12 @@ class LeaderContext:
         as ``every`` if not told) has failed; after so many ``failures`` in a row the tab resigns as ``unhealthy``, and
         does not stand for the policy's ``cool_down``. It runs beside the loop: what the loop waits for does not delay
         it.
+
+        Raises:
+            LeadershipLost: leadership is over.
+            ValueError: a number that is not positive.
         """
+        self.tenure.ensure()
         every = self._health_every if every is None else every
         HealthWatch(self.tenure, self._clock, self._tasks, self._resign, check, every, timeout or every, failures)
 
@@ -169,7 +174,12 @@ class LeaderContext:
 
         It opens after so many ``failures`` in a row; after ``open_for`` seconds one call is tried. The tab resigns as
         ``unhealthy`` when it has not been closed for ``resign_after`` seconds, or opened ``resign_opens`` times.
+
+        Raises:
+            LeadershipLost: leadership is over.
+            ValueError: a number that is not positive.
         """
+        self.tenure.ensure()
         if name not in self._breakers:
             self._breakers[name] = CircuitBreaker(
                 name,

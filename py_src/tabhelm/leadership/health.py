@@ -52,7 +52,7 @@ class HealthWatch:
 
     async def _watch(self) -> None:
         failed = 0
-        while True:
+        while self._tenure.ended is None:
             if await self._well():
                 failed = 0
                 self._tenure.set_health("ok")

@@ -103,7 +103,11 @@ class Tenure:
                 watcher()
 
     def on_revoked(self, watcher: Callable[[], None]) -> None:
-        self._watchers.append(watcher)
+        """Call back when it is revoked; at once if it is already."""
+        if self._revoked is not None:
+            watcher()
+        else:
+            self._watchers.append(watcher)
 
     async def check(self) -> None:
         """Verify authority and epoch in the store, for code about to do something irreversible.
