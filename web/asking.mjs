@@ -38,7 +38,8 @@ function bodyText(what, value) {
 // ---- asking -------------------------------------------------------------------------------------------------------------
 
 /** @param {Inside} inside @param {string} election @param {unknown} method @param {unknown} [args] @param {unknown} [options] */
-export async function ask({ session }, election, method, args, options) {
+export async function ask(inside, election, method, args, options) {
+  const { session } = inside;
   const { timeoutMs, idempotencyKey, signal } = checkKeys("ask options", options, ["timeoutMs", "idempotencyKey", "signal"]);
   const name = checkText("method", method);
   const limitMs = checkNumber("timeoutMs", timeoutMs ?? TIMEOUT_MS, 1);
@@ -46,31 +47,72 @@ export async function ask({ session }, election, method, args, options) {
   const key = idempotencyKey === undefined ? {} : { key: checkText("idempotencyKey", idempotencyKey) };
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw bad("signal", signal, "an AbortSignal is expected");
   signal?.throwIfAborted();
-  const about = { election, id: randomId(), method: name, args: bodyText("args", args), ...key };
+  const id = randomId();
+  const about = { election, id, method: name, args: bodyText("args", args), ...key };
   const due = performance.now() + limitMs;
+  let asked = false;
+  let over = false;
   /** @type {number} */
   let late = 0;
   let abandon = () => {};
   const end = new Promise((_, reject) => {
-    late = setTimeout(() => reject(timedOut(name, limitMs)), limitMs + LATE_MS);
+    late = setTimeout(() => {
+      if (!asked) reject(unopened(name, limitMs));
+      else late = setTimeout(() => reject(timedOut(name, limitMs)), LATE_MS);
+    }, limitMs);
     abandon = () => reject(signal?.reason);
     signal?.addEventListener("abort", abandon, { once: true });
   });
+  /** What the engine is told, as things are when it is: that may be much later, and another engine. @param {boolean} fresh @param {string} resource */
+  const words = (fresh, resource) => ({
+    ...about,
+    resource,
+    fresh,
+    get leftMs() {
+      return Math.max(1, due - performance.now());
+    },
+    get abandoned() {
+      return over;
+    },
+  });
   const answer = async () => {
-    for (let fresh = true; ; fresh = false) {
-      const params = { ...about, leftMs: Math.max(1, due - performance.now()), fresh };
+    const resource = await opened(inside, election);
+    for (let fresh = true; !over; fresh = false) {
+      asked = true;
       // Said again to another engine: the first may have given it to the leader.
-      const told = await session.call("ask", params, { again: { ...params, fresh: false } });
+      const told = await session.call("ask", words(fresh, resource), { again: words(false, resource) });
       if (!told?.pending) return told ?? {};
     }
+    return {};
   };
+  let told;
   try {
-    const told = await Promise.race([answer(), end]);
-    if (told.error) throw failure(told.error);
-    return told.value;
+    told = await Promise.race([answer(), end]);
   } finally {
     clearTimeout(late);
     signal?.removeEventListener("abort", abandon);
+    over = true;
+    if (!told && asked) session.post({ type: "unask", id });
+  }
+  if (told.error) throw failure(told.error);
+  return told.value;
+}
+
+/**
+ * Wait until the engine was told of an election: not before one that this tab stopped, for the same resource, has ended.
+ * @param {Inside} inside @param {string} id @returns {Promise<string>} the resource
+ */
+async function opened({ session, elections }, id) {
+  for (;;) {
+    const election = elections.get(id);
+    if (session.left) return ""; // the session says so itself
+    if (!election || election.stopping) {
+      const text = `the election${election ? ` for "${election.key}"` : ""} has stopped: stand again with tab.lead()`;
+      throw failure({ code: "election-stopped", name: "ElectionStopped", message: text });
+    }
+    const earlier = [...elections.values()].find((each) => each !== election && each.key === election.key && each.stopping);
+    if (!earlier) return election.key;
+    await earlier.stopped; // whoever waits to stand has waited for longer
   }
 }
 
@@ -78,6 +120,12 @@ export async function ask({ session }, election, method, args, options) {
 function timedOut(method, limitMs) {
   const text = `no answer to "${method}" within ${limitMs} ms, and the engine is silent: outcome unknown`;
   return failure({ code: "ask-timeout", name: "AskTimeout", message: text, outcome: "unknown" });
+}
+
+/** Not even asked: an election that was stopped before this one has yet to end. @param {string} method @param {number} limitMs */
+function unopened(method, limitMs) {
+  const text = `"${method}" could not be asked within ${limitMs} ms: the election that this tab stopped before has yet to end`;
+  return failure({ code: "no-leader", name: "NoLeader", message: text });
 }
 
 // ---- leading ------------------------------------------------------------------------------------------------------------
@@ -134,15 +182,18 @@ async function asked(inside, data) {
   const reply = (/** @type {object} */ outcome) => {
     if (session.connectionId === connectionId) session.post({ ...about, ...outcome });
   };
+  /** @type {unknown} what this handler itself throws to refuse: another leader may have refused something to it */
+  let refusal;
   const refuse = (/** @type {unknown} */ reason) => {
-    throw failure({ code: "ask-refused", name: "AskRefused", message: String(reason) });
+    throw (refusal = failure({ code: "ask-refused", name: "AskRefused", message: String(reason) }));
   };
   try {
     const value = await handler(args, { ...from, method, signal: served.signal, refuse });
     reply({ value: bodyText(`the answer of "${method}"`, value) });
   } catch (error) {
     const code = /** @type {any} */ (error)?.code;
-    reply({ error: { name: nameOf(error), message: message(error), code: typeof code === "string" ? code : null } });
+    const refused = refusal !== undefined && error === refusal;
+    reply({ error: { name: nameOf(error), message: message(error), code: typeof code === "string" ? code : null, refused } });
   }
 }
 

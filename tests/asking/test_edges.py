@@ -9,11 +9,11 @@ from test_asking import Team, raises
 from test_publishing import Choir
 
 from kit import APP, join
-from tabhelm.errors import AskTimeout, LeaderChanged
+from tabhelm.errors import AskRefused, AskTimeout, HandlerFailed, LeaderChanged, LeadershipLost, NotCloneable
 from tabhelm.leadership import LeaderContext
 from tabhelm.leadership.bodies import Address
 from tabhelm.leadership.serving import Call
-from tabhelm.messages import Request, Resync, StateNote, encode
+from tabhelm.messages import Accepted, Ignored, Reply, Request, Resync, StateNote, decode, encode
 from tabhelm.names import channel_name
 from tabhelm.simulated import World
 
@@ -99,6 +99,80 @@ def test_a_question_never_goes_back_to_an_older_leader() -> None:
         assert all(isinstance(message, Request) for message in said)
         asked = dict.fromkeys((message.leader, getattr(message, "fresh", None)) for message in said)
         assert list(asked) == [("c-new", True), ("c-wiped", False)]
+
+    simulate(main)
+
+
+def test_an_answer_goes_to_the_engine_that_asked_last() -> None:
+    async def main(world: World) -> None:
+        team = Team(world, "a", "b")
+        leader, _ = await team.settled()
+        epoch = team.members[leader].services.exchange.serving.tenures()[0].epoch
+        heard: list[Accepted | Reply] = []
+        spy = world.agent("spy")
+        ports = world.ports(spy)
+
+        def hear(text: str) -> None:
+            try:
+                message = decode(text)
+            except Ignored:
+                return
+            if isinstance(message, (Accepted, Reply)):
+                heard.append(message)
+
+        spy.call(lambda: ports.channels.open(channel_name(APP, 1)).subscribe(hear))
+        about = ("q-1", "app:r", f"c-{leader}", epoch, "wait", "1", "t", "c", "", (), "k", 30.0)
+        for sender, fresh in (("e-old", True), ("e-new", False)):  # the page's engine died, another says it again
+            world.channel_hub.post(channel_name(APP, 1), encode(Request(sender, *about, fresh)))
+            await world.sleep(1.0)
+        team.gate = True
+        await world.sleep(1.0)
+        assert [(type(message), message.to) for message in heard] == [
+            (Accepted, "e-old"),
+            (Accepted, "e-new"),
+            (Reply, "e-new"),
+        ]
+        assert len(team.begun) == 1
+
+    simulate(main)
+
+
+def test_a_question_that_nobody_could_read_is_refused_at_once_and_harms_nothing() -> None:
+    async def main(world: World) -> None:
+        words = frozenset(f"cap.{number:04d}." + "x" * 80 for number in range(900))
+        asker = join(world, "z", capabilities=words)
+        election = asker.lead(requires={"nobody-has-it"})
+        await raises(NotCloneable, asker.agent.start(election.ask("echo", '"' * 49_000, timeout=30.0)))
+        team = Team(world, "a")
+        leader = await team.leader()
+        answer = await asker.agent.start(election.ask("echo", 1))
+        assert answer == {"by": leader, "args": 1}
+        assert asker.services.exchange.asking._open == {}
+
+    simulate(main)
+
+
+def test_what_another_leader_said_to_a_handler_is_its_own_trouble() -> None:
+    async def main(world: World) -> None:
+        member = join(world, "a")
+        errors = [AskRefused("no, said the other one"), LeadershipLost("app:other", "step-down")]
+
+        async def loop(context: LeaderContext) -> None:
+            async def fail(args: Any, call: Call) -> Any:
+                raise errors[args]
+
+            async def refuse(args: Any, call: Call) -> Any:
+                call.refuse("not you")
+
+            context.serve({"fail": fail, "refuse": refuse})
+            await context.sleep(1e6)
+
+        election = member.lead(loop=loop)
+        await world.until(lambda: member.leading)
+        for number, error in enumerate(errors):
+            failed = await raises(HandlerFailed, member.agent.start(election.ask("fail", number)))
+            assert (failed.name, failed.handler_code) == (type(error).__name__, error.code)
+        assert str(await raises(AskRefused, member.agent.start(election.ask("refuse")))) == "not you"
 
     simulate(main)
 

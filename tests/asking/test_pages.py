@@ -83,7 +83,8 @@ def test_a_page_serves_asks_itself_and_publishes() -> None:
         assert await page.answer(1) == {"value": {"done": True}}
         for number, error, told in (
             (2, {"name": "RangeError", "message": "no", "code": None}, "handler-failed"),
-            (3, {"name": "AskRefused", "message": "not you", "code": "ask-refused"}, "ask-refused"),
+            (3, {"name": "AskRefused", "message": "no", "code": "ask-refused", "refused": True}, "ask-refused"),
+            (4, {"name": "AskRefused", "message": "another's", "code": "ask-refused"}, "handler-failed"),
         ):
             page.ask(number, "m")
             asked = await page.next("asked", number)
@@ -91,8 +92,8 @@ def test_a_page_serves_asks_itself_and_publishes() -> None:
             assert (await page.answer(number))["error"]["code"] == told
         handler = {"name": "RangeError", "message": "no", "code": None}
         assert (await page.answer(2))["error"]["handler"] == handler
-        page.ask(4, "nothing")
-        assert (await page.answer(4))["error"]["code"] == "no-handler"
+        page.ask(5, "nothing")
+        assert (await page.answer(5))["error"]["code"] == "no-handler"
         page.say("publish", **grant, value="[1, 2]")
         state = (await page.next("state"))["state"]
         assert (state["value"], state["tabId"], state["number"], state["current"]) == ([1, 2], "t1", 1, True)

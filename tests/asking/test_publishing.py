@@ -210,3 +210,51 @@ def test_whatever_is_lost_or_late_numbers_only_grow_and_the_newest_arrives(seed:
             assert marks == sorted(marks), json.dumps([*marks])
 
     simulate(main, seed, channel_delay=(0.0, late))
+
+
+def test_what_nobody_follows_any_more_is_forgotten() -> None:
+    async def main(world: World) -> None:
+        member = join(world, "a")
+        other = join(world, "b")
+        publishing = member.services.exchange.publishing
+
+        async def loop(context: LeaderContext) -> None:
+            context.publish("x" * 90_000)
+            await context.sleep(1e6)
+
+        for number in range(10):
+            election = member.call(lambda number=number: member.tab.lead("case", loop, scope=f"c{number}"))
+            await world.until(lambda election=election: election.state is not None)
+            assert list(publishing._followers) == [f"app:case:c{number}"]
+            member.call(election.stop)
+            await member.agent.start(election.stopped())
+            assert election.state is not None and not election.state.current
+        assert publishing._followers == {}
+        # Whoever stands again sees what there is, also what was published meanwhile.
+        leading = other.lead(loop=loop)
+        await world.until(lambda: leading.state is not None)
+        first = member.lead(requires={"nobody-has-it"})
+        await world.until(lambda: first.state is not None)
+        member.call(first.stop)
+        await member.agent.start(first.stopped())
+        again = member.lead(requires={"nobody-has-it"})
+        assert again.state is None
+        await world.until(lambda: again.state is not None and again.state.current, within=1.0)
+
+    simulate(main)
+
+
+def test_a_follower_stays_while_another_tab_of_its_engine_stands() -> None:
+    async def main(world: World) -> None:
+        member = join(world, "a")
+        follow = member.services.exchange.publishing.follow
+        forget = member.services.exchange.publishing.unfollow
+        first, second = follow("app:r"), follow("app:r")
+        assert first is second
+        forget(first)
+        assert follow("app:r") is first
+        forget(first)
+        forget(first)
+        assert follow("app:r") is not first
+
+    simulate(main)

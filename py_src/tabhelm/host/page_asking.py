@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tabhelm.errors import (
-    AskRefused,
     AskTimeout,
     ElectionStopped,
     HandlerFailed,
@@ -23,7 +22,7 @@ from tabhelm.leadership import Election, Stopped
 from tabhelm.leadership.asking import MOST_ASKED, TIMEOUT, Question
 from tabhelm.leadership.publishing import PublishedState
 from tabhelm.leadership.questions import put
-from tabhelm.leadership.serving import Call, Handler, HandlerError, Served
+from tabhelm.leadership.serving import Call, Handler, HandlerError, Refusal, Served
 from tabhelm.services import Services
 
 PENDING_AFTER = 25.0
@@ -56,6 +55,7 @@ class PageAsking:
             "serve": self._serve,
             "publish": self._publish,
             "replied": self._replied,
+            "unask": self._unask,
         }
         self.calls: dict[str, Callable[[Message], Awaitable[Any]]] = {"ask": self._ask}
 
@@ -64,6 +64,9 @@ class PageAsking:
     async def _ask(self, params: Message) -> Any:
         """Put a question, or wait on for one that is open. Whatever comes of it is a result: errors have fields."""
         name = field(params, "id", str)
+        if field(params, "abandoned", bool, False):
+            self._withdraw(name)
+            return {"value": None}  # to nobody
         question = self._questions.get(name)
         try:
             if question is None:
@@ -84,7 +87,7 @@ class PageAsking:
         handle = field(params, "election", str)
         election = self._pages.election(handle)
         if election is None:
-            raise ElectionStopped(handle, "stopped")
+            raise ElectionStopped(field(params, "resource", str, handle), "stopped")
         return put(
             self._pages.services.exchange,
             election,
@@ -95,6 +98,15 @@ class PageAsking:
             call=name,
             fresh=field(params, "fresh", bool, False),
         )
+
+    def _unask(self, message: Message) -> None:
+        """Nobody in the page waits for it any more."""
+        self._withdraw(field(message, "id", str))
+
+    def _withdraw(self, name: str) -> None:
+        question = self._questions.pop(name, None)
+        if question is not None:
+            self._pages.services.exchange.asking.withdraw(question)
 
     async def _settled(self, question: Question) -> bool:
         woken = asyncio.Event()
@@ -160,7 +172,8 @@ class PageAsking:
             return
         name, text = field(error, "name", str, "Error"), field(error, "message", str, "")
         code = optional_text(error, "code")
-        answer.set_exception(AskRefused(text) if code == AskRefused.code else HandlerError(name, text, code))
+        refused = field(error, "refused", bool, False)
+        answer.set_exception(Refusal(text) if refused else HandlerError(name, text, code))
 
     def _publish(self, message: Message) -> None:
         served = self._pages.served(message)

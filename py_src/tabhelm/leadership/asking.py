@@ -64,7 +64,10 @@ class Question:
     value: str = "null"
     error: TabhelmError | None = None
     pause: float = PAUSES[0]
-    timers: list[Timer] = field(default_factory=list)
+    end: Timer | None = None
+    """When nobody waits any more."""
+    again: Timer | None = None
+    """When it is said again: one chain at a time, whoever leads."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
     def on_settled(self, callback: Callable[[], None]) -> None:
@@ -123,28 +126,32 @@ class Asking:
         question = Question(
             name, resource, method, args, asker, key or name, timeout, clock.monotonic() + timeout, not fresh
         )
+        self._exchange.check_length(self._request(question, Address("", 0, ""), timeout))
         self._open[name] = question
-        question.timers.append(clock.call_later(timeout, lambda: self._timed_out(question)))
-        try:
-            self._consider(question)
-        except TabhelmError:
-            self.withdraw(question)
-            raise
+        question.end = clock.call_later(timeout, lambda: self._timed_out(question))
+        self._consider(question)
         return question
 
     def withdraw(self, question: Question) -> None:
-        """Nobody waits any more. What a handler has begun goes on."""
-        self._open.pop(question.id, None)
-        for timer in question.timers:
-            timer.cancel()
-        question.timers = []
+        """Nobody waits any more. Whoever was asked and has not begun yet is told; what a handler has begun goes on."""
+        if question.settled:
+            return
+        at, accepted = question.at, question.accepted
+        self.settle(question, error=AskTimeout(question.resource, question.method, question.timeout))
+        if at is not None and (accepted is None or not accepted.begun):
+            question.args = "null"
+            self._exchange.to_leader(self._request(question, at, 0.0))
 
     def settle(self, question: Question, value: str = "null", error: TabhelmError | None = None) -> None:
         """It is answered, or will not be."""
         if question.settled:
             return
         question.settled, question.value, question.error = True, value, error
-        self.withdraw(question)
+        self._open.pop(question.id, None)
+        for timer in (question.end, question.again):
+            if timer is not None:
+                timer.cancel()
+        question.end = question.again = None
         waiting, question.waiting = question.waiting, []
         for callback in waiting:
             callback()
@@ -195,29 +202,33 @@ class Asking:
     def _say(self, question: Question) -> None:
         at = question.at
         clock = self._exchange.clock
+        if question.again is not None:
+            question.again.cancel()  # of another tenure, if one was asked before this one
+            question.again = None
         if at is None or question.settled:
             return
-        again = clock.call_later(question.pause, lambda: self._say(question))
-        question.timers = [question.timers[0], again] if question.timers else [again]
+        question.again = clock.call_later(question.pause, lambda: self._say(question))
         question.pause = min(2 * question.pause, PAUSES[1])
+        self._exchange.to_leader(self._request(question, at, max(0.0, question.deadline - clock.monotonic())))
+
+    def _request(self, question: Question, at: Address, left: float) -> Request:
+        """``left`` is in seconds; 0: it is given up."""
         asker = question.asker
-        self._exchange.to_leader(
-            Request(
-                sender=self._exchange.engine_id,
-                call=question.id,
-                resource=question.resource,
-                leader=at.leader,
-                epoch=at.epoch,
-                method=question.method,
-                args=question.args,
-                tab=asker.tab_id,
-                connection=asker.connection_id,
-                version=asker.version,
-                capabilities=tuple(sorted(asker.capabilities)),
-                key=question.key,
-                left=max(0.0, question.deadline - clock.monotonic()),
-                fresh=not question.may_have_begun,
-            )
+        return Request(
+            sender=self._exchange.engine_id,
+            call=question.id,
+            resource=question.resource,
+            leader=at.leader,
+            epoch=at.epoch,
+            method=question.method,
+            args=question.args,
+            tab=asker.tab_id,
+            connection=asker.connection_id,
+            version=asker.version,
+            capabilities=tuple(sorted(asker.capabilities)),
+            key=question.key,
+            left=left,
+            fresh=not question.may_have_begun,
         )
 
     # -- what is heard ------------------------------------------------------------------------------------------------

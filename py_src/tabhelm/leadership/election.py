@@ -265,6 +265,7 @@ class Election:
             if self._news is not None:
                 self._news.cancel()
             self.enter(Stopped(self._stop or "closed", error))
+            self.services.exchange.publishing.unfollow(self._follower)
 
     async def _round(self) -> None:
         if (reason := self.candidacy.unfit()) is not None:

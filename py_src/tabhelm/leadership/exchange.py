@@ -15,10 +15,14 @@ from tabhelm.leadership.publishing import Publishing
 from tabhelm.leadership.serving import Served, Serving
 from tabhelm.leadership.tenure import Tenure
 from tabhelm.messages import MAX_TEXT, Accepted, Questioning, Reply, Request, Resync, StateNote, encode
+from tabhelm.names import MAX_NAME
 from tabhelm.observe import Events
 from tabhelm.ports import Channel, Clock, Entropy
 from tabhelm.presence import Roster
 from tabhelm.tasks import Tasks
+
+LONGEST = MAX_TEXT - 8 * MAX_NAME
+"""Characters of a question, without whom it is put to: that one's name is not known when it is measured."""
 
 
 class Exchange:
@@ -68,19 +72,23 @@ class Exchange:
         tabs, _ = self.roster.own_notes(0.0)
         return any(note.connection == connection for note in tabs)
 
-    def to_leader(self, message: Request | Resync) -> None:
-        """Give it to the tenure that it names, wherever that is.
+    @staticmethod
+    def check_length(message: Request) -> None:
+        """Whether anybody would read it, whoever is to lead then.
 
         Raises:
-            NotCloneable: it is too long to be read by anybody.
+            NotCloneable: it is too long.
         """
+        if (length := len(encode(message))) > LONGEST:
+            what = "the question, with what its tab says of itself,"
+            raise NotCloneable(f"{what} takes {length:,} characters: at most {LONGEST:,} are read")
+
+    def to_leader(self, message: Request | Resync) -> None:
+        """Give it to the tenure that it names, wherever that is."""
         if self.own(message.leader):
             self._soon(message)
         else:
-            text = encode(message)
-            if len(text) > MAX_TEXT:
-                raise NotCloneable(f"the question takes {len(text):,} characters: at most {MAX_TEXT:,} are read")
-            self._channel.post(text)
+            self._channel.post(encode(message))
 
     def to_asker(self, message: Accepted | Reply) -> None:
         """Give it to the engine that it names."""

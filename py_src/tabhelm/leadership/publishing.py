@@ -58,6 +58,8 @@ class Follower:
         """When it was found to lead no more; ``None`` while it does."""
         self.waiting: StateNote | None = None
         """Of a tenure that is not known to lead, yet."""
+        self.users = 0
+        """Elections that look at it."""
         self._failed = failed
         self._subscribers: list[Callable[[PublishedState], None]] = []
 
@@ -113,14 +115,21 @@ class Publishing:
         self._published.clear()
 
     def follow(self, resource: str) -> Follower:
-        """The state of a resource, from now on."""
+        """The state of a resource, until ``unfollow`` was called as often as this."""
         follower = self._followers.get(resource)
         if follower is None:
             follower = self._followers[resource] = Follower(self._exchange.events.failed, resource)
             leader = self._exchange.leader(resource)
             if leader is not None:
                 self._ask_again(resource, leader)
+        follower.users += 1
         return follower
+
+    def unfollow(self, follower: Follower) -> None:
+        """One election less looks at it; the last one's end is its own: it keeps its state, and is told no more."""
+        follower.users -= 1
+        if follower.users <= 0 and self._followers.get(follower.resource) is follower:
+            del self._followers[follower.resource]
 
     # -- our own tenures ----------------------------------------------------------------------------------------------
 
@@ -178,7 +187,7 @@ class Publishing:
             for published in self._published.values():
                 self._repeat(published, WELCOME)  # whoever joined has heard none of it
         self._engines = engines
-        for follower in self._followers.values():
+        for follower in list(self._followers.values()):
             self._look_at(follower)
 
     def _look_at(self, follower: Follower) -> None:

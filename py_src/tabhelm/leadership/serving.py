@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tabhelm.errors import AskRefused, LeadershipLost, TabhelmError
+from tabhelm.errors import AskRefused, TabhelmError
 from tabhelm.json_text import loads
 from tabhelm.leadership.bodies import body
 from tabhelm.leadership.tenure import Tenure
@@ -43,7 +43,11 @@ class Call:
 
     def refuse(self, reason: str) -> NoReturn:
         """Do not do it for this tab: the asker gets ``AskRefused`` with this reason."""
-        raise AskRefused(reason)
+        raise Refusal(reason)
+
+
+class Refusal(AskRefused):
+    """The handler's own word, not what another leader has said to it."""
 
 
 Handler = Callable[[Any, Call], Awaitable[Any]]
@@ -129,6 +133,12 @@ class Served:
             give_up = self._serving.exchange.clock.call_later(record.request.left, lambda: self._open.pop(record, None))
             record.timer = give_up
 
+    def forget(self, record: _Record) -> None:
+        """It is given up before it was begun."""
+        self._open.pop(record, None)
+        if record.timer is not None:
+            record.timer.cancel()
+
     def _begin(self, record: _Record) -> None:
         request = record.request
         if record.timer is not None:
@@ -153,15 +163,13 @@ class Served:
         try:
             result = await handler(loads(request.args), Call(request.method, *asker, request.key))
             outcome, value = "value", body(f"the answer of {request.method!r}", result)
-        except LeadershipLost:
-            outcome, value = "over", "null"
-        except AskRefused as refused:
+        except Refusal as refused:
             outcome, value = "refused", _told(str(refused))
         except asyncio.CancelledError:
             self._say(record, "over")
             raise
         except Exception as error:
-            outcome, value = "error", _error(error)
+            outcome, value = "error", _error(error)  # also when it has lost another resource
         if self.tenure.ended is not None:
             outcome, value = "over", "null"  # what a leader says that leads no more is not believed
         self._say_text(record, outcome, value)
@@ -222,6 +230,9 @@ class Serving:
         """A question has arrived, perhaps not for the first time, perhaps for others."""
         key = (request.call, request.leader, request.epoch)
         record = self._records.get(key)
+        if not request.left:
+            self._given_up(key, request)
+            return
         if record is not None:
             self._repeat(record, request.sender)
             return
@@ -239,22 +250,33 @@ class Serving:
         served.take(record)
 
     def reply(self, record: _Record, outcome: str, value: str) -> None:
-        request = record.request
-        record.last = Reply(
-            self.exchange.engine_id, request.sender, request.call, request.leader, request.epoch, outcome, value
-        )
+        record.last = self._reply(record.request, outcome, value)
         self.exchange.to_asker(record.last)
 
+    def _reply(self, request: Request, outcome: str, value: str = "null") -> Reply:
+        return Reply(
+            self.exchange.engine_id, request.sender, request.call, request.leader, request.epoch, outcome, value
+        )
+
     def _repeat(self, record: _Record, sender: str) -> None:
-        """Say it again, also to an asker that has gone to another engine meanwhile."""
-        last = record.last
-        if last is None:
+        """Say it again, also to an asker that has gone to another engine meanwhile: what follows goes there too."""
+        record.request = replace(record.request, sender=sender)
+        if record.last is not None:
+            record.last = replace(record.last, to=sender)
+            self.exchange.to_asker(record.last)
+
+    def _given_up(self, key: tuple[str, str, int], request: Request) -> None:
+        """Its asker wants it no more. What has begun goes on; else it shall not begin, should it come only now."""
+        served = self._served.get((request.resource, request.leader))
+        if served is None or not served.is_under(request.epoch):
             return
-        if last.to != sender:
-            kind = type(last)
-            last = kind(**{name: getattr(last, name) for name in last.__slots__} | {"to": sender})
-            record.last = last
-        self.exchange.to_asker(last)
+        record = self._records.get(key)
+        if record is None:
+            self._purge()
+            record = self._records[key] = _Record(request, until=self.exchange.clock.monotonic() + KEPT)
+        if not record.begun and record.request.sender == request.sender:
+            served.forget(record)
+            record.last = self._reply(request, "declined")
 
     def _purge(self) -> None:
         now = self.exchange.clock.monotonic()
