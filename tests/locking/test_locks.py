@@ -421,3 +421,25 @@ def test_answers_that_nobody_asked_for_are_dropped() -> None:
         assert posted == []
 
     play(main, seed=9)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.001])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_shortest_timeouts_get_a_free_lock_and_no_other(seed: int, timeout: float) -> None:
+    async def main(world: World) -> None:
+        world.faults.lock_delay = (0.002, 0.005)
+        a, b = await members(world, "a", "b")
+        first = Body(a, [], timeout=timeout)
+        await world.until(lambda: first.holds or first.done)
+        assert first.holds, first.outcome
+        for member, whose in ((b, "there was no time to ask"), (a, "this tab itself has held it")):
+            began = world.loop.time()
+            late = Body(member, [], timeout=timeout)
+            await world.until(lambda late=late: late.done)  # type: ignore[misc]
+            assert isinstance(late.outcome, LockTimeout) and whose in str(late.outcome)
+            assert f"within {timeout:g} s" in str(late.outcome)
+            assert world.loop.time() - began < 1.0
+        first.end()
+        await world.until(lambda: names(world) == ([], []))
+
+    play(main, seed=seed)

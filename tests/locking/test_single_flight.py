@@ -10,11 +10,21 @@ import pytest
 from lock_kit import SEEDS, members, play, run
 from tests.core.kit import APP, Member
 
-from tabhelm.errors import FlightFailed, InvalidName, LockLost, LockTimeout, LockUnavailable, NotCloneable, NotJoined
+from tabhelm.errors import (
+    FlightFailed,
+    InvalidName,
+    LockLost,
+    LockReentered,
+    LockTimeout,
+    LockUnavailable,
+    NotCloneable,
+    NotJoined,
+)
 from tabhelm.locking import MAX_RESULT
 from tabhelm.messages import FlightEnd, encode
 from tabhelm.names import channel_name
 from tabhelm.simulated import World
+from tabhelm.simulated.locks import SimulatedLocks
 
 NAME = f"{APP}:v1:single-flight:catalog"
 
@@ -299,9 +309,7 @@ def test_names_and_leaving() -> None:
     play(main, seed=6)
 
 
-def test_a_flight_inside_its_own_flight_waits_for_itself_and_is_ended_by_its_timeout() -> None:
-    """The two share one flight, which cannot be told from two callers side by side."""
-
+def test_a_flight_inside_its_own_work_is_refused_at_once() -> None:
     async def main(world: World) -> None:
         (a,) = await members(world, "a")
 
@@ -309,10 +317,12 @@ def test_a_flight_inside_its_own_flight_waits_for_itself_and_is_ended_by_its_tim
             return 1
 
         async def outer() -> int:
-            return await a.tab.single_flight("x", inner, timeout=1.0)
+            return await a.tab.single_flight("x", inner)
 
-        with pytest.raises(LockTimeout):
+        began = world.loop.time()
+        with pytest.raises(LockReentered, match="single flight 'x'"):
             await run(a, lambda: a.tab.single_flight("x", outer))
+        assert world.loop.time() - began < 1.0
 
         async def body() -> None:
             async with a.tab.lock("x"), a.tab.lock("y"):
@@ -324,3 +334,125 @@ def test_a_flight_inside_its_own_flight_waits_for_itself_and_is_ended_by_its_tim
         await run(a, body)
 
     play(main, seed=7)
+
+
+def test_a_second_task_of_its_own_work_that_asks_is_ended_by_its_timeout() -> None:
+    """That one cannot be told from a caller beside it."""
+
+    async def main(world: World) -> None:
+        (a,) = await members(world, "a")
+
+        async def inner() -> int:
+            return 1
+
+        async def outer() -> int:
+            return await asyncio.create_task(a.tab.single_flight("x", inner, timeout=1.0))
+
+        with pytest.raises(LockTimeout):
+            await run(a, lambda: a.tab.single_flight("x", outer))
+
+    play(main, seed=7)
+
+
+def test_who_asks_shortly_before_it_is_done_gets_the_same() -> None:
+    """The browser said that somebody holds the lock, and on its way that word was overtaken by the result."""
+    refused: list[int] = []
+
+    async def main(world: World, seed: int) -> None:
+        a, b = await members(world, "a", "b")
+        locks = b.ports.locks
+        assert isinstance(locks, SimulatedLocks)
+        told = locks.unavailable
+        locks.unavailable = lambda request: (refused.append(seed), told(request))[1]  # type: ignore[method-assign]
+        done = asyncio.Event()
+        ran: list[str] = []
+
+        async def work() -> str:
+            ran.append("a")
+            await done.wait()
+            return "a"
+
+        async def again() -> str:
+            ran.append("b")
+            return "b"
+
+        first = run(a, lambda: a.tab.single_flight("catalog", work))
+        await world.until(lambda: ran == ["a"])
+        await world.sleep(1.0)
+        other = run(b, lambda: b.tab.single_flight("catalog", again))
+        await world.sleep(seed * 0.0002)
+        a.call(done.set)
+        assert await first == "a"
+        answer = await other
+        assert answer == "a" or seed not in refused, "who was not refused the lock came when it was free again"
+        assert ran == (["a"] if answer == "a" else ["a", "b"])
+        await world.until(lambda: idle(world), within=2.0)
+
+    for seed in range(60):
+        play(lambda world, seed=seed: main(world, seed), seed=seed)  # type: ignore[misc]
+    assert len(refused) > 20
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_earlier_flight_gave_is_no_answer_to_who_asks_during_the_next(seed: int) -> None:
+    """Its message is late, and comes before the browser says that the lock is taken, by the next flight."""
+
+    async def main(world: World) -> None:
+        a, b = await members(world, "a", "b")
+        work = Work(seconds=3.0)
+        first = work.by(a)
+        await world.until(lambda: work.runs == ["a"])
+        world.faults.lock_delay = (0.05, 0.06)
+        late = FlightEnd("e-x", NAME, '"of an earlier flight"', "", "", "")
+
+        async def ask() -> Any:
+            task = asyncio.create_task(b.tab.single_flight("catalog", first_again))
+            await b.ports.clock.sleep(0.02)  # it has asked, and is not answered yet
+            b.services.flights.heard(late)
+            return await task
+
+        async def first_again() -> str:
+            work.runs.append("b")
+            return "b"
+
+        assert await b.agent.start(ask()) == await first == {"from": "a"} and work.runs == ["a"]
+
+    play(main, seed=seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_asks_for_a_flight_that_was_lost_but_goes_on_begins_anew(seed: int) -> None:
+    """A page that thawed: its old work ignores that it was lost, and nobody new shall wait for that."""
+
+    async def main(world: World) -> None:
+        (a,) = await members(world, "a", in_page=True)
+        go = asyncio.Event()
+        begun: list[int] = []
+
+        async def deaf() -> str:
+            begun.append(1)
+            while not go.is_set():
+                try:
+                    await go.wait()
+                except asyncio.CancelledError:
+                    continue
+            return "old"
+
+        async def new() -> str:
+            return "new"
+
+        old = run(a, lambda: a.tab.single_flight("catalog", deaf))
+        await world.until(lambda: bool(begun))
+        a.freeze()
+        await world.sleep(1.0)
+        a.thaw()
+        await world.sleep(1.0)
+        fresh = run(a, lambda: a.tab.single_flight("catalog", new))
+        await world.until(fresh.done, within=2.0)
+        assert fresh.result() == "new" and not old.done()
+        a.call(go.set)
+        with pytest.raises(LockLost, match="frozen"):
+            await old
+        await world.until(lambda: idle(world), within=1.0)
+
+    play(main, seed=seed)

@@ -19,6 +19,9 @@ from tabhelm.ports import HeldLock, Timer
 
 _TIMED_OUT = "timed-out"
 _LEFT = "left"
+BRIEF = 0.1
+"""Seconds. A timeout that short might pass while the browser's word is on its way: the lock is tried for at once first,
+and the time counts from the answer."""
 
 
 class LockRequest:
@@ -100,10 +103,15 @@ class TabLocks:
                 raise LockUnavailable(name)
             raise LockReentered(f"lock {name!r} is held by the very code that asks for it: it would wait for ever")
         interruption = Interruption()
-        deadline = None if timeout is None else _Deadline(self.hub, name, timeout, interruption)
+        deadline = None
         self._asking[interruption] = None
         try:
-            held = await self._ask(name, shared, if_available, again)
+            held = None
+            if timeout is not None and timeout < BRIEF:
+                held = await self._ask(name, shared, True, again)
+            if held is None:
+                deadline = None if timeout is None else _Deadline(self.hub, name, timeout, interruption)
+                held = await self._ask(name, shared, if_available, again)
         except asyncio.CancelledError:
             if not interruption.caught():
                 raise
@@ -207,8 +215,10 @@ class _Deadline:
         first = max(holders, key=lambda holder: holder.age, default=None)
         who, age = (None, None) if first is None else (first.tab, first.age)
         self._hub.events.emit(LockTimedOut(self._name, own_tab, self._timeout * 1000, who))
+        unasked = not holders and self._timeout < BRIEF
+        why = "there was no time to ask who holds it" if unasked else told(holders, own_tab)
         return LockTimeout(
-            f"lock {self._name!r} was not free within {self._timeout:g} s: {told(holders, own_tab)}",
+            f"lock {self._name!r} was not free within {self._timeout:g} s: {why}",
             name=self._name,
             holder=who,
             held_for=age,
