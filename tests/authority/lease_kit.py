@@ -24,14 +24,14 @@ class Crew:
     def join(self, name: str, **facts: Any) -> Member:
         return join(self.world, name, **facts)
 
-    def lead(self, member: Member, **policy: Any) -> Election:
+    def lead(self, member: Member, resource: str = "r", **policy: Any) -> Election:
         async def loop(context: LeaderContext) -> None:
             member.led.append(context.epoch or 0)
             self.contexts.append((member, context))
             while True:
                 await context.sleep(1.0)
 
-        return member.lead(loop=loop, **{"authorities": LEASE, **policy})
+        return member.lead(resource, loop=loop, **{"authorities": LEASE, **policy})
 
     def hold(self, member: Member) -> LeaseHold:
         """The hold of this member's last tenure."""

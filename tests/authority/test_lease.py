@@ -312,6 +312,50 @@ def test_storage_wiped_under_a_living_owner_is_written_back(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_watched_before_a_leader_was_there_does_not_count_when_the_store_is_wiped_later(seed: int) -> None:
+    with World(seed) as world:
+        crew = Crew(world)
+
+        async def main() -> None:
+            first, second = crew.join("a"), crew.join("b")
+            election = crew.lead(first)
+            await crew.led(first)  # it watched the empty store for ten seconds
+            crew.lead(second)
+            await world.sleep(3.0)
+            first.call(election.step_down)
+            await crew.led(second)
+            await world.sleep(world.rng.uniform(15.0, 25.0))
+            world.storage.wipe()
+            await world.sleep(30.0)
+            assert second.leading and (first.led, second.led) == ([1], [2])
+
+        world.run(main())
+        assert crew.both == []
+
+
+def test_what_was_seen_of_resources_is_not_kept_for_ever() -> None:
+    with World(1) as world:
+        crew = Crew(world)
+
+        async def main() -> None:
+            first, second = crew.join("a"), crew.join("b")
+            for member in (first, second):
+                for number in range(20):
+                    crew.lead(member, f"r{number}")
+            await world.sleep(60.0)
+            for member in (first, second):
+                for election in list(member.tab.elections.values()):
+                    member.call(election.stop)
+                crew.lead(member, "last")
+            await world.sleep(700.0)
+            (waiting,) = [member for member in (first, second) if not member.leading]
+            kept = waiting.services.lease._rivals._stillness
+            assert {name for _, name in kept} == {"app:v1:leader:last"}
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_storage_wiped_and_the_owner_dead(seed: int) -> None:
     with World(seed) as world:
         crew = Crew(world)

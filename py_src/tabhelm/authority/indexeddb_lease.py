@@ -153,6 +153,7 @@ class LeaseAuthority:
             hold.release()  # it is not known whether it became ours
             raise
         hold.start(grant, since)
+        self._rivals.forget(name)
         if not hold.held:
             hold.release()  # the page left, or it took too long: whoever waits too shall not wait for it to expire
             raise LockWithdrawn(name, f"it came too late for owner {owner!r}")

@@ -18,6 +18,10 @@ from tabhelm.names import Resource
 from tabhelm.ports import Clock, Database, Locks, Transaction
 
 WEB_LOCKS = "web-locks"
+_FORGOTTEN = 600.0
+"""Seconds after which it is forgotten what was seen of a resource that nobody looks at any more."""
+_UNWATCHED = 90.0
+"""Seconds without a look after which a leader may have come and gone unseen. A hidden page looks once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,11 @@ class Rivals:
         self._clock = clock
         self._times = times or LeaseTimes()
         self._stillness: dict[tuple[str, str], Stillness] = {}
+
+    def forget(self, lock_name: str) -> None:
+        """It is ours now: what was seen of its former holders matters no more."""
+        for what in ("lease", "epoch", "wiped"):
+            self._stillness.pop((what, lock_name), None)
 
     async def refuse_lease(self, tx: Transaction, token_resource: str, lock_name: str) -> None:
         """For whoever was granted the Web Lock: end a lease that has expired, before the next epoch is issued.
@@ -104,6 +113,8 @@ class Rivals:
         self, tx: Transaction, record: EpochRecord | None, token_resource: str, lock_name: str, owner_id: str
     ) -> int | None:
         lease = await read_lease(tx, lock_name)
+        if lease is not None or record is not None:
+            self._stillness.pop(("wiped", lock_name), None)  # the next time that nothing is found, something is gone
         if lease is None:
             return 1 if record is not None or await self._never_led(tx, token_resource, lock_name) else None
         if lease.released or lease.owner_id == owner_id or self._expired(lock_name, lease):
@@ -118,6 +129,9 @@ class Rivals:
         domain = await tx.get(FENCING, DOMAIN_KEY)
         if domain is not None and not self._issuer.memory.remembers(token_resource):
             return True
+        watched = self._stillness.get(("wiped", lock_name))
+        if watched is not None and watched.unseen > _UNWATCHED:
+            del self._stillness["wiped", lock_name]
         return self._still("wiped", lock_name, domain and domain["domain"]) >= self._times.renew_deadline
 
     def _expired(self, lock_name: str, lease: Lease) -> bool:
@@ -125,5 +139,7 @@ class Rivals:
         return self._still("lease", lock_name, (lease.hold, lease.renewal)) >= limit
 
     def _still(self, what: str, lock_name: str, seen: object) -> float:
+        for key in [key for key, known in self._stillness.items() if known.unseen > _FORGOTTEN]:
+            del self._stillness[key]
         stillness = self._stillness.setdefault((what, lock_name), Stillness(self._clock))
         return stillness.look(seen)

@@ -67,8 +67,13 @@ class Stillness:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: object = self
-        self._at = 0.0
+        self._at = clock.monotonic()
         self._still = 0.0
+
+    @property
+    def unseen(self) -> float:
+        """Seconds since the last look."""
+        return self._clock.monotonic() - self._at
 
     def look(self, seen: object) -> float:
         """Seconds for which ``seen`` is known to be as it is. Call it when it was just read."""
