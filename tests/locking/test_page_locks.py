@@ -104,6 +104,51 @@ def test_timeouts_and_what_is_not_available(host: str) -> None:
         world.run(main())
 
 
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("ms", [0, 1])
+def test_a_free_lock_is_had_within_no_time(host: str, ms: int) -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            a, b = await pages(world, host, "shared")
+            world.faults.lock_delay = (0.002, 0.005)
+            holder = Holder(a, timeoutMs=ms)
+            await world.until(lambda: holder.holds or holder.request.outcome.done())
+            assert holder.holds
+            with pytest.raises(LockTimeout):
+                await Holder(b, timeoutMs=ms).request.outcome
+            with pytest.raises(Exception, match="timeoutMs"):
+                await Holder(b, timeoutMs=False).request.outcome
+
+        world.run(main())
+
+
+def test_what_happens_to_a_tab_s_locks_is_told_to_its_own_page_alone() -> None:
+    with World(1) as world:
+        agent, host, bridge, say = session(world)
+        heard: dict[str, list[tuple[str, str]]] = {"c1": [], "c2": []}
+
+        def post(session: str, text: str) -> None:
+            message = json.loads(text)
+            if message["type"] == "event" and "lock" in message["event"]:
+                heard[session].append((message["event"]["type"], message["event"]["tab"]))
+            Bridge.post(bridge, session, text)
+
+        bridge.post = post  # type: ignore[method-assign]
+
+        async def main() -> None:
+            say({"type": "hello", "tab": "t2", "session": "c2", "generation": 1, "lifecycle": "active"}, "c2")
+            say({"type": "lock", "lock": "one", "name": "x"})
+            await world.until(lambda: bridge.of("one"), within=1.0)
+            say({"type": "lock", "lock": "two", "name": "x", "timeoutMs": 300}, "c2")
+            await world.until(lambda: bridge.of("two"), within=1.0)
+            agent.call(lambda: host.services.ports.locks.drop("c1"))
+            await world.sleep(1.0)
+            assert heard == {"c1": [("held-lock-lost", "t1")], "c2": [("lock-timed-out", "t2")]}
+
+        world.run(main())
+
+
 @pytest.mark.parametrize("trouble", ["freeze", "hang", "crash", "close", "away", "leave", "engine"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_holder_that_stops_lets_go_and_hears_of_it(seed: int, trouble: str) -> None:
@@ -268,12 +313,13 @@ class Bridge:
 def session(world: World) -> tuple[SimulatedAgent, EngineHost, Bridge, Any]:
     agent = world.agent("e")
     ports = world.ports(agent)
-    ports.locks.admit("c1")
+    for name in ("c1", "c2"):
+        ports.locks.admit(name)
     bridge = Bridge()
     host = agent.call(lambda: EngineHost(bridge, ports))
 
-    def say(message: dict[str, Any]) -> None:
-        agent.call(lambda: host.deliver("c1", json.dumps(message)))
+    def say(message: dict[str, Any], by: str = "c1") -> None:
+        agent.call(lambda: host.deliver(by, json.dumps(message)))
 
     say({"type": "hello", "tab": "t1", "session": "c1", "generation": 1, "lifecycle": "active"})
     return agent, host, bridge, say

@@ -88,11 +88,12 @@ class PageLocks:
 
     async def _hold(self, handle: str, name: str, message: Message) -> None:
         given = message.get("timeoutMs")
+        at_once = given == 0 and not isinstance(given, bool)
         lock = await self._tab.locks.acquire(
             name,
             shared=field(message, "shared", bool, False),
             if_available=field(message, "ifAvailable", bool, False),
-            timeout=None if given is None else milliseconds(message, "timeoutMs", 0.0),
+            timeout=None if given is None else 0.0 if at_once else milliseconds(message, "timeoutMs", 0.0),
             again=False,
         )
         self._held[handle] = lock

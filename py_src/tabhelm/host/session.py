@@ -19,7 +19,7 @@ from tabhelm.host.wire import Message, field, milliseconds, optional_text, page_
 from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.leadership.serving import Served
-from tabhelm.observe import Event, LeadershipChanged, UpdateAvailable, as_dict
+from tabhelm.observe import Event, HeldLockLost, LeadershipChanged, LockTimedOut, UpdateAvailable, as_dict
 from tabhelm.ports import Timer
 from tabhelm.presence import Identity
 from tabhelm.queue import NewOperation, Queue
@@ -348,6 +348,8 @@ class Session:
         me = self.tab.identity
         if isinstance(event, LeadershipChanged):
             return event.tab != me.tab_id and {event.before, event.after} <= {"idle", "waiting"}
+        if isinstance(event, HeldLockLost | LockTimedOut):
+            return event.tab != me.tab_id
         return isinstance(event, UpdateAvailable) and event.connection != me.connection_id
 
     def _roster_changed(self) -> None:
