@@ -69,7 +69,7 @@ export async function ask(inside, election, method, args, options) {
     resource,
     fresh,
     get leftMs() {
-      return Math.max(1, due - performance.now());
+      return Math.max(1, Math.ceil(due - performance.now()));
     },
     get abandoned() {
       return over;

@@ -493,7 +493,7 @@ export interface Election extends EventTarget {
    * it waits for the next leader. Errors have a `code`, and `outcome: "unknown"` where the handler may have acted.
    * @throws TypeError @throws TabhelmError `no-leader`, `leader-changed` (with `outcome`: `unknown` or `not-sent`),
    *   `ask-timeout`, `handler-failed` (with `handler: {name, message, code}`), `ask-refused`, `no-handler`, `not-cloneable`
-   *   (nothing was sent), `too-many-calls`, `election-stopped`, `engine-lost`, `not-joined`
+   *   (nothing was sent), `too-many-calls`, `election-stopped`, `engine-lost`, `no-answer`, `refused`, `not-joined`, `no-extras`
    */
   ask(method: string, args?: unknown, options?: AskOptions): Promise<any>;
   /** What the leader published last, as last told; null before anything was. */

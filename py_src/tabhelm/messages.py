@@ -151,7 +151,7 @@ class Request:
     """A tab of the sender asks a tenure: that of the connection ``leader`` under ``epoch``.
 
     ``call`` is drawn once for each question, whoever it is put to; ``args`` is JSON text; ``left`` the seconds that the
-    asking tab still waits. ``fresh``: no other tenure can have begun with it.
+    asking tab still waits, 0 when it has given up. ``fresh``: no other tenure can have begun with it.
     """
 
     sender: str

@@ -140,6 +140,8 @@ def test_a_page_asks_on_while_its_question_is_open_and_a_settled_one_is_kept_for
         await world.sleep(0.1)
         page.ask(3, "m")
         assert (await page.answer(3))["error"]["code"] == "election-stopped"
+        page.ask(4, "m", resource="the case")
+        assert "'the case'" in (await page.answer(4))["error"]["message"]
 
     simulate(main)
 
