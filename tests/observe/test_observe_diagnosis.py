@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from kit import Member, join, one_leader
+from tabhelm.errors import LockTimeout
 from tabhelm.host.diagnosis import diagnosis
 from tabhelm.host.engine import start
-from tabhelm.leadership import LeaderContext
+from tabhelm.leadership import LeaderContext, Leading
+from tabhelm.observe import LoopFailed, Pseudonyms, TaskFailed
 from tabhelm.simulated import Settings, SimulatedBrowser, World
 
 
@@ -133,5 +136,61 @@ def test_a_page_gets_figures_history_and_a_diagnosis_of_its_engine() -> None:
             found = await call("diagnose", salt="00ff")
             assert page.tab_id not in json.dumps(found)
             assert found["elections"][resource]["state"] == "leading"
+
+        world.run(main())
+
+
+def test_an_error_s_text_shows_no_id_and_no_scope() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            first, second = join(world, "first"), join(world, "second")
+            await world.sleep(1.0)
+
+            async def hold() -> None:
+                async with first.tab.lock("case", scope="desk:bob"):
+                    await first.ports.clock.sleep(1000.0)
+
+            async def loop(context: LeaderContext) -> None:
+                try:
+                    async with second.tab.lock("case", scope="desk:bob", timeout=2.0):
+                        pass
+                except LockTimeout as error:
+                    raise RuntimeError(f"for desk:bob (bob), user:123, by c-second: {error}") from error
+
+            first.agent.start(hold())
+            await world.until(lambda: first.services.locks.count == 1)
+            second.call(lambda: second.tab.lead("sync", loop, scope="user:123"))
+            second.services.events.emit(TaskFailed("election app:sync:user:123", "ValueError: e-first"))
+            await world.until(lambda: any(isinstance(e, LoopFailed) for e in second.services.events.recent))
+            other = second.lead()
+            await world.until(lambda: isinstance(other.status, Leading))
+            second.call(lambda: other.step_down("no more of bob"))
+            await world.sleep(2.0)
+            found = await report(second)
+            text = json.dumps(found)
+            for secret in ("t-first", "c-second", "e-first", "desk", "bob", "user", "123"):
+                bare = re.sub(r"[0-9.]{6,}", "", text)  # clocks
+                assert secret not in re.sub(r"~[0-9a-f]{10}", "", bare), secret
+            (failed,) = [event for event in found["events"] if event["type"] == "loop-failed"]
+            holder = next(tab["tabId"] for tab in found["presence"]["tabs"] if not tab["self"])
+            assert holder in failed["error"], "what is the same is the same word"
+            (reason,) = found["metrics"]["resources"]["app:r"]["stepDowns"]
+            assert reason.startswith("no more of ~")
+
+        world.run(main())
+
+
+def test_what_the_page_tells_is_cleaned_by_what_the_engine_knows() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            _, second = await pair(world)
+            told = {"hostReason": None, "statuses": [{"error": {"message": "t-first in user:123"}}]}
+            found = await second.agent.start(diagnosis(second.tab, "salt", told))
+            hidden = Pseudonyms("salt")
+            message = f"{hidden.hide('t-first')} in {hidden.owner('user:123')}"
+            assert found["told"] == {"hostReason": None, "statuses": [{"error": {"message": message}}]}
+            assert "told" not in await report(second)
 
         world.run(main())

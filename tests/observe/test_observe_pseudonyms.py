@@ -54,6 +54,56 @@ def test_fields_that_hold_ids_are_hidden_wherever_they_are() -> None:
         assert secret not in text
 
 
+def test_what_is_hidden_somewhere_is_hidden_in_every_text_of_the_report() -> None:
+    report = {
+        "tabs": [{"tabId": "t-one", "connectionId": "c-one", "stands": ["app:sync:user:bob"], "version": "bob"}],
+        "events": [
+            {"type": "task-failed", "task": "election app:sync:user:bob", "error": "KeyError: 'bob' of t-one (c-one)"},
+            {
+                "type": "loop-failed",
+                "resource": "app:sync:user:bob",
+                "error": "no sync:user:bob, no user:bob, no bobby",
+            },
+            {"lock": "app:v1:mutation:case:7", "error": "case:7 was not free for 7 s: app:v1:mutation:case:7"},
+        ],
+        "status": {"error": {"message": ["t-one:c-one", {"deep": "…t-one…"}]}},
+    }
+    user, bob = A.hide("user"), A.hide("bob")
+    cleaned = Pseudonyms("salt-a").cleaned(report, "app")
+    first, second, third = cleaned["events"]
+    assert first["task"] == f"election app:sync:{user}:{bob}"
+    assert first["error"] == f"KeyError: '{bob}' of {A.hide('t-one')} ({A.hide('c-one')})"
+    assert second["error"] == f"no sync:{user}:{bob}, no {user}:{bob}, no bobby"
+    seven = A.hide("7")
+    assert third["error"] == f"case:{seven} was not free for 7 s: app:v1:mutation:case:{seven}", "figures stay"
+    assert cleaned["status"]["error"]["message"] == [A.owner("t-one:c-one"), {"deep": f"…{A.hide('t-one')}…"}]
+    assert cleaned["tabs"][0]["version"] == "bob", "words of ours and versions are no place for names"
+
+
+def test_a_part_of_a_scope_that_is_the_name_of_something_else_stays_that_name() -> None:
+    report = {
+        "elections": [
+            {"resource": "app:sync:app:sync:case"},
+            {"lockName": "app:v1:leader:case"},
+            {"resource": "app:case"},
+        ],
+        "events": [{"type": "case", "error": "app:case failed a case of app:sync"}],
+    }
+    cleaned = Pseudonyms("salt-a").cleaned(report, "app")
+    assert cleaned["elections"][0]["resource"] == f"app:sync:{A.owner('app:sync:case')}"
+    assert cleaned["elections"][1:] == report["elections"][1:]
+    case, sync = A.hide("case"), A.hide("sync")
+    assert cleaned["events"][0] == {"type": "case", "error": f"app:case failed a {case} of app:{sync}"}
+
+
+def test_random_ids_are_hidden_in_texts_though_nobody_knows_them_any_more() -> None:
+    gone = "t-00ffa1b2c3d4e5f6"
+    text = f"held by tab '{gone}' of 0123456789abcdef0123; build 0123456789ab; 1764370000000 ms"
+    assert Pseudonyms("salt-a").cleaned({"error": text}, "app")["error"] == (
+        f"held by tab '{A.hide(gone)}' of {A.hide('0123456789abcdef0123')}; build 0123456789ab; 1764370000000 ms"
+    )
+
+
 names = st.text(st.characters(codec="utf-8"), max_size=30)
 
 

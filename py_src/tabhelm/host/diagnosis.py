@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -18,14 +20,19 @@ PATIENCE = 1.0
 REIGNS = 50
 
 
-async def diagnosis(tab: Tab, salt: str) -> dict[str, Any]:
+async def diagnosis(tab: Tab, salt: str, told: Any = None) -> dict[str, Any]:
     """JSON of everything that support may want to see. Raises nothing.
 
     Ids of tabs, connections, engines and storage, scopes, and the names of locks that are not ours are hashed with
-    ``salt``: the same id is the same word all over one report, and in no other. Error texts are the app's own.
+    ``salt``: the same id is the same word all over one report, and in no other. So they are in error texts and reasons,
+    which are the app's own otherwise. ``told`` is what a page says of itself: it comes back with its texts cleaned by
+    what only its engine knows.
     """
     services, app = tab.services, tab.services.app
     hidden = Pseudonyms(salt)
+    hidden.owner(tab.identity.tab_id)
+    hidden.owner(tab.identity.connection_id)
+    hidden.owner(tab.user_session or "")
     presence = presence_view(tab, services)
     leaders = {hidden.resource(key): _without_resource(leader) for key, leader in presence["leaders"].items()}
     report = {
@@ -36,7 +43,7 @@ async def diagnosis(tab: Tab, salt: str) -> dict[str, Any]:
         "inPage": services.in_page,
         "presence": {**presence, "leaders": leaders},
         "elections": {hidden.resource(key, app): status_message(item.status) for key, item in tab.elections.items()},
-        "locks": await _locks(services, hidden),
+        "locks": await _locks(services),
         "database": await _database(services),
         "channel": _channel(services),
         "history": await _history(services),
@@ -44,24 +51,39 @@ async def diagnosis(tab: Tab, salt: str) -> dict[str, Any]:
         "ignored": services.events.ignored_counts,
         "tasks": len(services.tasks),
     }
+    if told is not None:
+        report["told"] = told
+    figures = metrics_view(services.metrics())
+    resources = {hidden.resource(key, app): item for key, item in figures["resources"].items()}
     cleaned: dict[str, Any] = hidden.cleaned(report, app)
-    metrics = metrics_view(services.metrics())
-    metrics["resources"] = {hidden.resource(key, app): item for key, item in metrics["resources"].items()}
-    return {**cleaned, "metrics": metrics}
+    for lock in [*cleaned["locks"].get("held", ()), *cleaned["locks"].get("pending", ())]:
+        lock["name"] = lock.pop("lock")
+    texts = hidden.texts(app)
+    for item in resources.values():
+        for counted in ("failures", "stepDowns"):
+            item[counted] = _by_reason(item[counted], texts)
+    return {**cleaned, "metrics": figures | {"resources": resources}}
+
+
+def _by_reason(counts: dict[str, int], texts: Callable[[str], str]) -> dict[str, int]:
+    shown: Counter[str] = Counter()
+    for reason, count in counts.items():
+        shown[texts(reason)] += count
+    return dict(shown)
 
 
 def _without_resource(leader: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in leader.items() if key != "resource"}  # its key says it
 
 
-async def _locks(services: Services, hidden: Pseudonyms) -> dict[str, Any]:
+async def _locks(services: Services) -> dict[str, Any]:
     try:
         found = await within(services.ports.clock, PATIENCE, services.ports.locks.query())
     except (TabhelmError, TimeoutError) as error:
         return _trouble(error)
     locks: dict[str, Any] = asdict(found)
     for lock in [*locks["held"], *locks["pending"]]:
-        lock["name"] = hidden.lock(lock["name"], services.app)
+        lock["lock"] = lock.pop("name")  # the field whose name tells that it is to be hidden
         lock["clientId"] = lock.pop("client_id")
     return locks
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tabhelm.errors import MalformedMessage
 from tabhelm.host.diagnosis import diagnosis
 from tabhelm.host.views import metrics_view, reign_view
 from tabhelm.host.wire import Message, field, optional_text
+from tabhelm.json_text import loads
 from tabhelm.observe.history import KEEP
 from tabhelm.services import Services
 from tabhelm.tab import Tab
@@ -28,7 +30,12 @@ class PageSupport:
     async def _diagnose(self, params: Message) -> Any:
         # The page hashes its own part with the same salt.
         salt = optional_text(params, "salt") or self._services.ports.entropy.token_bytes(16).hex()
-        return await diagnosis(self._tab, salt)
+        told = optional_text(params, "told")
+        try:
+            words = None if told is None else loads(told)
+        except ValueError as error:
+            raise MalformedMessage(f"'diagnose': field 'told' is no JSON: {error}") from None
+        return await diagnosis(self._tab, salt, words)
 
     async def _metrics(self, params: Message) -> Any:
         metrics = self._tab.metrics()
