@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from test_page_host import Page, led_by, open_page
 
@@ -122,6 +124,36 @@ def test_after_a_short_freeze_everybody_agrees_on_one_leader(seed: int, seconds:
                 assert said is not None and said.epoch == 2
             await one.agent.start(first.leave())
             await other.agent.start(second.leave())
+
+        world.run(main())
+
+
+def test_who_has_no_web_locks_does_not_try_to_watch_engines_again_and_again() -> None:
+    with World(1) as world:
+        asked: list[str] = []
+
+        async def main() -> None:
+            (one, first), (other, second) = await two(world)
+            election = one.lead(first)
+            await led_by(world, election)
+            other.lead(second)
+            await world.sleep(5.0)
+            watch = second._tab.services.watch
+            original = watch._outlive
+
+            def outlive(engine_id: str) -> Any:
+                asked.append(engine_id)
+                return original(engine_id)
+
+            watch._outlive = outlive  # type: ignore[method-assign]
+            await world.sleep(60.0)
+            one.call(election.step_down)  # so that the roster changes, if nothing else changed it
+            await world.sleep(60.0)
+            assert asked == []
+            other.lifecycle.navigate_away()
+            other.lifecycle.back()
+            await world.sleep(30.0)
+            assert len(asked) == 1, "asked once more: it was suspended in between"
 
         world.run(main())
 

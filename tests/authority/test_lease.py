@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from lease_kit import Crew, fencing
 
-from tabhelm.authority import LeaseTimes
+from tabhelm.authority import LeaseTimes, Rivals
 from tabhelm.errors import InvalidPolicy, LeadershipLost
 from tabhelm.leadership import Leading
+from tabhelm.names import Resource
 from tabhelm.observe import LeadershipChanged
 from tabhelm.simulated import World
 
@@ -390,6 +392,65 @@ def test_storage_wiped_and_begun_anew_by_others_ends_the_tenure(seed: int) -> No
             await crew.led(stranger)
             await world.until(lambda: reasons(first) == ["storage-wiped"], within=10.0)
             await world.until(lambda: first.leading, within=60.0)
+
+        world.run(main())
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+    """When whoever waits began to look, by resource."""
+    begun: dict[str, list[float]] = {}
+    original = Rivals.look
+
+    async def look(self: Rivals, resource: Resource, *args: str) -> Any:
+        begun.setdefault(resource.token_resource, []).append(asyncio.get_running_loop().time())
+        return await original(self, resource, *args)
+
+    monkeypatch.setattr(Rivals, "look", look)
+    return begun
+
+
+def test_news_wake_those_alone_whom_they_concern(looks: dict[str, list[float]]) -> None:
+    with World(1) as world:
+        crew = Crew(world)
+
+        async def main() -> None:
+            first, second = crew.join("a"), crew.join("b")
+            for resource in "xy":
+                crew.lead(first, resource)
+            await world.until(lambda: len(first.led) == 2, within=30.0)
+            for resource in "xy":
+                crew.lead(second, resource)
+            await world.sleep(30.0)
+            lease = second.services.lease
+            await world.until(lambda: world.loop.time() - max(map(max, looks.values())) > 0.5)
+            before = {resource: len(times) for resource, times in looks.items()}
+            gone = frozenset(led for led in lease._leaders if led[0] != "app:x")
+            second.call(lease.look, gone)
+            await world.sleep(0.05)
+            after = {resource: len(times) for resource, times in looks.items()}
+            assert after["app:x"] > before["app:x"] and after["app:y"] == before["app:y"]
+
+        world.run(main())
+
+
+def test_news_that_come_during_a_look_are_not_missed(looks: dict[str, list[float]]) -> None:
+    with World(1) as world:
+        crew = Crew(world)
+
+        async def main() -> None:
+            first, second = crew.join("a"), crew.join("b")
+            crew.lead(first)
+            await crew.led(first)
+            crew.lead(second)
+            await world.sleep(30.0)
+            times = looks["app:r"]
+            world.faults.commit_delay = (0.3, 0.3)
+            known = len(times)
+            await world.until(lambda: len(times) > known)  # this look is under way
+            second.call(second.services.lease.look, frozenset())
+            await world.sleep(0.5)
+            assert len(times) == known + 2
 
         world.run(main())
 

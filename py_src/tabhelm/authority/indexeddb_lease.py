@@ -59,17 +59,18 @@ class LeaseAuthority:
         self._entropy = entropy
         self._protocol = protocol
         self._rivals = Rivals(database, issuer, locks, clock, self._tools.times)
-        self._waiting: dict[asyncio.Event, None] = {}
+        self._waiting: dict[asyncio.Event, str] = {}
+        """Whose resource (by its name in tokens) there are news of."""
         self._leaders: frozenset[tuple[str, int]] = frozenset()
 
     def look(self, leaders: frozenset[tuple[str, int]]) -> None:
-        """Who is said to lead what, in which epoch. At a change whoever waits looks at once, and more often for a
-        moment: a hint, without which it only takes longer."""
-        if leaders == self._leaders:
-            return
+        """Who is said to lead what, in which epoch. At a change whoever waits for that looks at once, and more often
+        for a moment: a hint, without which it only takes longer."""
+        changed = {resource for resource, _ in leaders ^ self._leaders}
         self._leaders = leaders
-        for waiting in self._waiting:
-            waiting.set()
+        for news, resource in self._waiting.items():
+            if resource in changed:
+                news.set()
 
     def judge(self) -> None:
         """Something happened to a page: what it may not hold any more has ended when this returns.
@@ -80,12 +81,18 @@ class LeaseAuthority:
             hold.lost  # noqa: B018 - to look is to judge
 
     async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> LeaseHold:
-        pause = 0.0
-        while True:
-            hold = await self._claim(resource, owner, owner_id)
-            if hold is not None:
-                return hold
-            pause = 0.0 if await self._pause(pause) else min(self._tools.times.look_every, max(FIRST_PAUSE, 2 * pause))
+        pause, longest = 0.0, self._tools.times.look_every
+        news = asyncio.Event()
+        self._waiting[news] = resource.token_resource
+        try:
+            while True:
+                news.clear()  # before the look: what comes during it may be newer than what it sees
+                hold = await self._claim(resource, owner, owner_id)
+                if hold is not None:
+                    return hold
+                pause = 0.0 if await self._pause(news, pause) else min(longest, max(FIRST_PAUSE, 2 * pause))
+        finally:
+            del self._waiting[news]
 
     async def take_over(
         self, resource: Resource, *, owner: str, owner_id: str, wanted: Callable[[], bool]
@@ -97,23 +104,21 @@ class LeaseAuthority:
             raise LockWithdrawn(name, "its lease is renewed, or has not expired yet")
         return hold
 
-    async def _pause(self, pause: float) -> bool:
+    async def _pause(self, news: asyncio.Event, pause: float) -> bool:
         """Wait; whether there was news meanwhile."""
-        news, over = asyncio.Event(), False
+        over = False
 
         def end() -> None:
             nonlocal over
             over = True
             news.set()
 
-        self._waiting[news] = None
         timer = self._tools.clock.call_later(max(FIRST_PAUSE, pause), end)
         try:
             await news.wait()
             return not over
         finally:
             timer.cancel()
-            del self._waiting[news]
 
     # -- one attempt --------------------------------------------------------------------------------------------------
 

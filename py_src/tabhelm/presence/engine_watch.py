@@ -38,6 +38,8 @@ class EngineWatch:
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._first: dict[object, str] = {}
         """Whose tab is first in line, as each of our elections sees it."""
+        self._denied = False
+        """This context can have no locks. It would only ask in vain."""
         roster.subscribe(self._review)
 
     def first_in_line(self, election: object, engine_id: str | None) -> None:
@@ -53,10 +55,13 @@ class EngineWatch:
 
     def suspend(self) -> None:
         """Watch nobody, until somebody is met again."""
+        self._denied = False
         for engine_id in list(self._watched):
             self._stop(engine_id)
 
     def _review(self) -> None:
+        if self._denied:
+            return
         known = self._roster.engines()
         needed = {engine_id for engine_id, leads in known.items() if leads} | set(self._first.values())
         wanted = [engine_id for engine_id in known if engine_id in needed][:MOST]
@@ -76,8 +81,11 @@ class EngineWatch:
     async def _outlive(self, engine_id: str) -> None:
         try:
             lock = await self._locks.acquire(engine_lock(self._app, self._protocol, engine_id), mode="shared")
-        except (LockWithdrawn, NoAuthority):
+        except LockWithdrawn:
             return  # we ourselves are ending
+        except NoAuthority:
+            self._denied = True
+            return
         except InvalidName:
             lock = None  # no engine has such a name
         finally:
