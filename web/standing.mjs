@@ -8,6 +8,10 @@ import { core } from "./extras.mjs";
 
 const LOOK_MS = 1_000;
 const MAX_PROGRESS = 200;
+/** Between two tellings of progress. */
+const PROGRESS_MS = 250;
+/** After which to ask a circuit again, at most, while a trial is under way: nobody knows when it will end. */
+const TRIAL_MS = 1_000;
 
 // ---- standing -----------------------------------------------------------------------------------------------------------
 
@@ -36,7 +40,8 @@ export async function stand({ session, elections }, id, asked) {
   let failed = "";
   const word = () => {
     try {
-      const fit = asked.eligible?.() ?? true;
+      const fit = asked.eligible ? asked.eligible() : true;
+      if (fit instanceof Promise) throw bad("policy.eligible()", fit, "true, or one word why not, is expected at once");
       const score = Number(asked.score?.() ?? 0);
       if (!Number.isFinite(score)) throw bad("policy.score()", score, "a number is expected");
       return { unfit: fit === true ? null : String(fit || "ineligible"), score };
@@ -71,19 +76,41 @@ function resign(inside, run) {
   if (!run.lost.signal.aborted) inside.elections.get(run.election)?.stepDown("unhealthy");
 }
 
-/** @param {Inside} inside @param {Run} run @param {unknown} [value] */
+/** What each tenure said last, and when the engine was told. @type {WeakMap<Run, {value: unknown, at: number, timer: number}>} */
+const telling = new WeakMap();
+
+/**
+ * The first is told at once, then the last of every quarter of a second: a loop may say it a thousand times.
+ * @param {Inside} inside @param {Run} run @param {unknown} [value]
+ */
 export async function progress(inside, run, value = null) {
   const short = typeof value === "string" ? value.length <= MAX_PROGRESS : value === null || typeof value === "boolean" || Number.isFinite(value);
   if (!short) throw bad("progress", value, `a number, true, false or a text of at most ${MAX_PROGRESS} characters is expected`);
   run.lost.signal.throwIfAborted();
-  tell(inside, run, { progress: value });
+  const last = telling.get(run) ?? { value, at: -Infinity, timer: 0 };
+  telling.set(run, last);
+  last.value = value;
+  const send = () => {
+    clearTimeout(last.timer);
+    last.timer = 0;
+    last.at = performance.now();
+    tell(inside, run, { progress: last.value });
+  };
+  const leftMs = last.at + PROGRESS_MS - performance.now();
+  if (leftMs <= 0) send();
+  else last.timer ||= setTimeout(send, leftMs);
 }
 
 /** @param {number} ms @param {AbortSignal} signal @returns {Promise<void>} also when the signal aborts */
 const pause = (ms, signal) =>
   new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
   });
 
 /** @param {Inside} inside @param {Run} run @param {unknown} check @param {unknown} [options] */
@@ -172,8 +199,8 @@ class CircuitBreaker {
   async call(work) {
     const trial = this.#tryAt !== null;
     if (this.#tryAt !== null) {
-      const leftMs = Math.max(0, this.#tryAt - performance.now());
-      if (this.#trying || leftMs > 0) {
+      const leftMs = this.#trying ? Math.min(this.#limits.openForMs, TRIAL_MS) : this.#tryAt - performance.now();
+      if (leftMs > 0) {
         const error = new core.TabhelmError("circuit-open", `the circuit "${this.name}" is open after repeated failures: try again in ${Math.ceil(leftMs)} ms`);
         throw Object.assign(error, { retryInMs: leftMs });
       }

@@ -128,3 +128,81 @@ async def test_what_the_engine_refuses_ends_the_election_and_names_the_key(brows
     for policy, words in refused.items():
         end = await tab.evaluate(f"() => tab.lead('job', () => {{}}, {policy}).stopped")
         assert end["reason"] == "invalid-policy" and words in end["error"]["message"], end
+
+
+async def test_a_page_that_tells_its_progress_all_the_time_does_not_flood_its_engine(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    tab = await site.joined(browser)
+    await tab.evaluate("""() => {
+      window.posted = [];
+      const { postMessage } = MessagePort.prototype;
+      MessagePort.prototype.postMessage = function (data, ...more) {
+        if (data?.type === "progress") posted.push({ at: performance.now(), progress: data.progress });
+        return postMessage.call(this, data, ...more);
+      };
+    }""")
+    await site.stand(tab)
+    old = await leader([tab])
+    took = await tab.evaluate(f"""async () => {{
+      const began = performance.now();
+      for (let n = 1; n <= 2_000; n++) {{
+        await {_CTX}.progress(n);
+        if (n % 100 === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+      }}
+      return performance.now() - began;
+    }}""")
+    await tab.until("() => posted.at(-1)?.progress === 2_000", what="the last one to be told")
+    posted = await tab.evaluate("() => posted")
+    assert posted[0]["progress"] == 1, "the first one at once"
+    assert len(posted) <= 3 + took / 250, f"{len(posted)} in {took:.0f} ms"
+    await tab.until("() => stands.job.election.leader()?.progress === 2_000", what="the engine to know")
+    assert await leaders([tab]) == [old]
+
+
+async def test_a_watch_of_the_health_leaves_no_listeners_behind(browser: ChaosBrowser, site: Site) -> None:
+    tab = await site.joined(browser)
+    await site.stand(tab)
+    await leader([tab])
+    await tab.evaluate(f"""async () => {{
+      const {{ signal }} = {_CTX};
+      window.listening = 0;
+      window.looked = 0;
+      const add = signal.addEventListener, remove = signal.removeEventListener;
+      signal.addEventListener = function (...given) {{ listening++; return add.apply(this, given); }};
+      signal.removeEventListener = function (...given) {{ listening--; return remove.apply(this, given); }};
+      await {_CTX}.health(() => (looked++, true), {{ everyMs: 10 }});
+    }}""")
+    await tab.until("() => looked >= 20", what="twenty looks")
+    assert await tab.evaluate("() => listening") <= 2
+
+
+async def test_who_asks_a_circuit_again_as_told_does_not_spin_while_a_trial_hangs(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    tab = await site.joined(browser)
+    await site.stand(tab)
+    await leader([tab])
+    told = await tab.evaluate(f"""async () => {{
+      const breaker = await {_CTX}.breaker("api", {{ failures: 1, openForMs: 300 }});
+      await breaker.call(() => Promise.reject(new Error("down"))).catch(() => 0);
+      await new Promise((resolve) => setTimeout(resolve, 310));
+      void breaker.call(() => new Promise(() => {{}}));
+      return breaker.call(() => 1).catch(({{ code, retryInMs }}) => ({{ code, retryInMs }}));
+    }}""")
+    assert told == {"code": "circuit-open", "retryInMs": 300}
+
+
+async def test_an_eligible_that_answers_later_is_refused_by_its_name(browser: ChaosBrowser, site: Site) -> None:
+    tab = await site.joined(browser)
+    await tab.evaluate("""() => {
+      window.told = [];
+      addEventListener("error", ({ error }) => told.push(String(error)));
+      window.stands = { job: { runs: [], statuses: [] } };
+      stands.job.election = tab.lead("job", () => {}, { eligible: async () => true });
+      stands.job.election.addEventListener("status", ({ detail }) => stands.job.statuses.push(detail));
+    }""")
+    await reason(tab, "idle", "eligible-failed")
+    await tab.until("() => told.length", what="an error")
+    told = await tab.evaluate("() => told")
+    assert len(told) == 1 and "policy.eligible()" in told[0] and "at once" in told[0], told
