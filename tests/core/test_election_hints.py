@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit import join
 from tabhelm.election import LeadershipPolicy, ineligible, rank
 from tabhelm.errors import InvalidPolicy
+from tabhelm.leadership import Idle
+from tabhelm.observe import TaskFailed
 from tabhelm.presence import TabInfo
+from tabhelm.simulated import World
 
 TAB = TabInfo("t-1", "c-1", 1, "e", "active", True, True, "1", frozenset({"a"}), frozenset({"app:r"}), 0.0, "alive")
 
@@ -20,16 +24,19 @@ TAB = TabInfo("t-1", "c-1", 1, "e", "active", True, True, "1", frozenset({"a"}),
     [
         ({"grace": 5}, "'grace' is unknown"),
         ({"graceMs": "5"}, "graceMs"),
-        ({"graceMs": -1}, "grace"),
-        ({"maxHoldMs": 0}, "max_hold"),
+        ({"graceMs": -1}, "graceMs -1 is not valid.*milliseconds"),
+        ({"maxHoldMs": 0}, "maxHoldMs 0 "),
+        ({"actingAlarmMs": -5}, "actingAlarmMs -5 "),
+        ({"backoffMs": float("inf")}, "backoffMs inf "),
+        ({"maxBackoffMs": 100}, "maxBackoffMs 100 is shorter than backoffMs 250"),
         ({"visible": "maybe"}, "visible"),
         ({"online": 1}, "online"),
         ({"requires": "offline"}, "requires"),
         ({"requires": [""]}, "requires"),
         ({"fence": ""}, "fence"),
-        ({"stallAfterMs": 0}, "stall_after"),
-        ({"coolDownMs": -1}, "cool_down"),
-        ({"healthEveryMs": 0}, "health_every"),
+        ({"stallAfterMs": 0}, "stallAfterMs 0 "),
+        ({"coolDownMs": -1}, "coolDownMs -1 "),
+        ({"healthEveryMs": 0}, "healthEveryMs 0 "),
         ({"session": ""}, "session"),
         ({"session": 7}, "session"),
         ({"newest": "yes"}, "newest"),
@@ -95,3 +102,34 @@ def test_ranking_does_not_depend_on_the_observers_order(found: list[TabInfo], ra
     assert all(ineligible(policy, tab) is None for tab in ranked)
     assert [tab.visible for tab in ranked] == sorted((tab.visible for tab in ranked), reverse=True)
     assert rank(policy, "app:other", found) == []
+
+
+@pytest.mark.parametrize("key", ["eligible", "score"])
+def test_an_async_function_is_refused_by_its_name(key: str) -> None:
+    async def later(tab: TabInfo) -> bool:
+        return True
+
+    with pytest.raises(InvalidPolicy, match=f"{key} .* is not valid: .*async"):
+        LeadershipPolicy(**{key: later})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["eligible", "score"])
+@pytest.mark.filterwarnings("error")
+def test_an_answer_that_comes_later_is_told_by_its_name(key: str) -> None:
+    """As of a lambda around an async function, which nobody can see from outside."""
+
+    async def later() -> bool:
+        return True
+
+    with World(1) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            election = member.lead(**{key: lambda tab: later()})
+            await world.sleep(2.0)
+            told = [event for event in member.services.events.recent if isinstance(event, TaskFailed)]
+            assert len(told) == 1 and key in told[0].task and "at once" in told[0].error, told
+            assert election.status == (Idle("eligible-failed") if key == "eligible" else election.status)
+            assert member.leading == (key == "score")
+
+        world.run(main())

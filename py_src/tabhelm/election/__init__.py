@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tabhelm.election.backoff import NO_FAILURE, Backoff
-from tabhelm.election.eligibility import ineligible, own_say, session_unfit
+from tabhelm.election.eligibility import at_once, ineligible, own_say, session_unfit
 from tabhelm.election.policy import LeadershipPolicy
 from tabhelm.election.ranking import outdated, outranked, rank
 from tabhelm.election.takeover import Takeover
@@ -14,6 +14,7 @@ __all__ = [
     "Backoff",
     "LeadershipPolicy",
     "Takeover",
+    "at_once",
     "ineligible",
     "outdated",
     "outranked",

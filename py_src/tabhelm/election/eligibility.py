@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from inspect import isawaitable, iscoroutine
+from typing import TypeVar
+
 from tabhelm.election.policy import LeadershipPolicy
 from tabhelm.presence import TabInfo
 
 MAX_REASON = 100
+Answer = TypeVar("Answer")
 
 
 def ineligible(policy: LeadershipPolicy, tab: TabInfo) -> str | None:
@@ -33,6 +37,19 @@ def session_unfit(policy: LeadershipPolicy, session: str | None) -> str | None:
     return None if wanted == "any" or wanted.startswith(f"{session}:") else "session-mismatch"
 
 
+def at_once(what: str, answer: Answer) -> Answer:
+    """What a function of the app's said.
+
+    Raises:
+        TypeError: it is yet to come: looks do not wait.
+    """
+    if not isawaitable(answer):
+        return answer
+    if iscoroutine(answer):
+        answer.close()  # or Python warns, at another place, that nobody awaited it
+    raise TypeError(f"{what} must answer at once: it gave {type(answer).__name__!r}, something to wait for")
+
+
 def own_say(policy: LeadershipPolicy, tab: TabInfo) -> str | None:
     """What the policy's ``eligible`` says against this tab: one short word; ``None`` if nothing.
 
@@ -41,7 +58,7 @@ def own_say(policy: LeadershipPolicy, tab: TabInfo) -> str | None:
     """
     if policy.eligible is None:
         return None
-    answer = policy.eligible(tab)
+    answer = at_once("eligible", policy.eligible(tab))
     if answer is True:
         return None
     return str(answer)[:MAX_REASON] if isinstance(answer, str) and answer else "ineligible"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, fields
+from inspect import iscoroutinefunction
 from typing import Any, Literal, get_args
 
 from tabhelm.election.takeover import Takeover
@@ -92,12 +93,11 @@ class LeadershipPolicy:
             raise InvalidPolicy(f"prefers {min(twice)!r} is in requires too: every leader has it, so leave it out")
         _session(self.session)
         for key in ("eligible", "score"):
-            if getattr(self, key) is not None and not callable(getattr(self, key)):
-                raise InvalidPolicy(f"{key} {getattr(self, key)!r} is not valid: a function of a tab is expected")
+            _function(key, getattr(self, key))
         if self.fence is not None and not (isinstance(self.fence, str) and self.fence):
             raise InvalidPolicy(f"fence {self.fence!r} is not valid: the URL of a fenced receiver is expected")
         for key in ("grace", "cool_down", "health_every", "engine_patience", "backoff", "max_backoff"):
-            _seconds(key, getattr(self, key), zero=key in ("grace", "cool_down"))
+            _time(key, getattr(self, key), zero=key in _ZERO)
         object.__setattr__(self, "authorities", _authorities(self.authorities))
         if not isinstance(self.takeover, Takeover):
             raise InvalidPolicy(
@@ -105,7 +105,7 @@ class LeadershipPolicy:
             )
         for key in ("max_hold", "stall_after", "acting_alarm"):
             if getattr(self, key) is not None:
-                _seconds(key, getattr(self, key))
+                _time(key, getattr(self, key))
         if self.max_backoff < self.backoff:
             raise InvalidPolicy(f"max_backoff {self.max_backoff:g} s is shorter than backoff {self.backoff:g} s")
         _window(self.trigger_window)
@@ -126,6 +126,10 @@ class LeadershipPolicy:
         if unknown:
             raise InvalidPolicy(f"policy key {unknown[0]!r} is unknown: known are {', '.join(sorted(_WIRE))}")
         known = {_WIRE[key][0]: _WIRE[key][1](key, item) for key, item in value.items() if item is not None}
+        whole: dict[str, Any] = {field.name: field.default for field in fields(cls)} | known
+        first, most = whole["backoff"] * 1000, whole["max_backoff"] * 1000
+        if most < first:
+            raise InvalidPolicy(f"maxBackoffMs {most:g} is shorter than backoffMs {first:g}")
         return cls(**known)
 
 
@@ -147,10 +151,17 @@ def _authorities(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _seconds(key: str, value: object, *, zero: bool = False) -> None:
+def _function(key: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise InvalidPolicy(f"{key} {value!r} is not valid: a function of a tab is expected")
+    if iscoroutinefunction(value):
+        raise InvalidPolicy(f"{key} {value!r} is not valid: it must answer at once, so it cannot be async")
+
+
+def _time(key: str, value: object, unit: str = "seconds", *, zero: bool = False) -> None:
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not good or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
-        raise InvalidPolicy(f"{key} {value!r} is not valid: a positive number of seconds is expected")
+        raise InvalidPolicy(f"{key} {value!r} is not valid: a positive number of {unit} is expected")
 
 
 def _session(value: object) -> None:
@@ -165,7 +176,7 @@ def _session(value: object) -> None:
 def _window(value: object) -> None:
     pair: tuple[Any, ...] = value if isinstance(value, tuple) and len(value) == 2 else (None, None)
     for each in pair:
-        _seconds("trigger_window", each, zero=True)
+        _time("trigger_window", each, zero=True)
     if pair[0] > pair[1]:
         raise InvalidPolicy(f"trigger_window {value!r} is not valid: its first time is longer than its second")
 
@@ -175,11 +186,12 @@ def _same(key: str, value: Any) -> Any:
 
 
 def _ms(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidPolicy(f"{key} {value!r} is not valid: a number of milliseconds is expected")
-    return value / 1000
+    _time(key, value, "milliseconds", zero=_WIRE[key][0] in _ZERO)
+    return float(value / 1000)
 
 
+_ZERO = {"grace", "cool_down"}
+"""Times that may be none."""
 _TIMES = {
     *("grace", "stall_after", "max_hold", "cool_down", "health_every"),
     *("engine_patience", "backoff", "max_backoff"),

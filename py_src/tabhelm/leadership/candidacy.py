@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tabhelm.election import LeadershipPolicy, ineligible, outdated, own_say, rank, session_unfit
+from tabhelm.election import LeadershipPolicy, at_once, ineligible, outdated, own_say, rank, session_unfit
 from tabhelm.leadership.office import Candidate, ElectionServices
 from tabhelm.presence import TabInfo
 
@@ -59,7 +59,7 @@ class Candidacy:
         if self._policy.score is None:
             return
         try:
-            score = float(self._policy.score(self._candidate.info()))
+            score = float(at_once("score", self._policy.score(self._candidate.info())))
             if not math.isfinite(score):
                 raise ValueError(f"{score} is no score")
         except Exception as error:  # the app's own code
