@@ -1,5 +1,6 @@
-"""A page gives up, in real tabs: what was asked and not begun is withdrawn, also when the engine goes meanwhile; and the
-question of an election that stands again."""
+"""A page gives up, in real tabs: what was asked and has not begun is withdrawn, also when the engine goes meanwhile.
+
+And a tab that stands again asks at once."""
 
 from __future__ import annotations
 
@@ -18,8 +19,12 @@ SLOW = """() => { window.began = []; tab.lead("job", async (ctx) => {
 }); }"""
 GIVE_UP = """async () => {
   const stop = new AbortController();
-  const seen = [asking.election.ask("do", "aborted", { signal: stop.signal, timeoutMs: 600_000 }),
-                asking.election.ask("do", "outwaited", { timeoutMs: 200 })].map((asked) => asked.catch(({ message }) => message));
+  const { election } = asking;
+  const asked = [
+    election.ask("do", "aborted", { signal: stop.signal, timeoutMs: 600_000 }),
+    election.ask("do", "outwaited", { timeoutMs: 200 }),
+  ];
+  const seen = asked.map((each) => each.catch(({ message }) => message));
   setTimeout(() => stop.abort(new Error("enough")), 500);
   return Promise.all(seen);
 }"""
@@ -74,8 +79,11 @@ async def test_the_next_engine_is_told_how_much_time_is_left_and_what_was_given_
     await asker.tab.evaluate(
         """() => {
           const stop = new AbortController();
-          tab.addEventListener("host", ({ detail }) => detail.state !== "connected" && stop.abort(new Error("no engine")));
-          asking.given = asking.election.ask("wait", "given up", { signal: stop.signal }).catch(({ message }) => message);
+          tab.addEventListener("host", ({ detail }) => {
+            if (detail.state !== "connected") stop.abort(new Error("no engine"));
+          });
+          const asked = asking.election.ask("wait", "given up", { signal: stop.signal });
+          asking.given = asked.catch(({ message }) => message);
         }"""
     )
     await asker.begin("wait", "kept", timeoutMs=60_000)
