@@ -295,7 +295,7 @@ export interface LeadPolicy {
   newest?: boolean;
   /**
    * The app's own say: true, or why this tab may not lead, in one word. Called in the page, whenever the page changes and every
-   * second. One that throws counts as `eligible-failed`.
+   * second. One that throws, or answers with a promise, counts as `eligible-failed`.
    */
   eligible?: () => boolean | string;
   /** How good a leader this tab would be: the highest ranks first. Called as `eligible` is; the other tabs are told. */
