@@ -1,4 +1,4 @@
-"""What few pages use lies in a file of its own: what a page does when it cannot be had, and that it is there when offline."""
+"""What few pages use lies in a file of its own: when it cannot be had, and that it is there when offline."""
 
 from __future__ import annotations
 
