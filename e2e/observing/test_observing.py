@@ -141,6 +141,46 @@ async def test_a_diagnosis_shows_everything_and_nobody_s_id(browser: ChaosBrowse
     assert again["page"]["tab"] != page["tab"], "two reports cannot be joined"
 
 
+async def test_an_error_s_text_shows_nobody_s_id_on_either_side(browser: ChaosBrowser, site: Site) -> None:
+    tab, other = [await site.joined(browser, session="user:123") for _ in range(2)]
+    await other.evaluate("() => { tab.lock('case', () => new Promise(() => {}), { scope: 'desk:bob' }); }")
+    ids = [await each.evaluate("() => [tab.id, tab.connectionId, tab.engine.id]") for each in (tab, other)]
+    await tab.evaluate(
+        """async (words) => {
+          const lost = "0123456789abcdef0123";
+          const fail = () => { throw new Error(`${words} for desk:bob, user:123, after ${lost}`); };
+          window.failing = tab.lead("job", fail, { scope: "user:123" });
+          window.held = await tab.lock("case", () => "got it", { scope: "desk:bob", timeoutMs: 500 }).catch(String);
+        }""",
+        " ".join(each for three in ids for each in three),
+    )
+    await tab.until("() => failing.status.state === 'backing-off' || failing.status.error", what="the loop to fail")
+    found = await tab.evaluate(
+        """() => new Promise((resolve) => {
+          window.spare = tab.lead("spare", (ctx) => new Promise((end) => ctx.signal.addEventListener("abort", end)));
+          spare.addEventListener("status", ({ detail }) => {
+            if (detail.state === "leading") spare.stepDown(`no more of bob (${tab.id})`);
+            if (detail.state === "backing-off") resolve(tab.diagnose());
+          });
+        })"""
+    )
+    text = json.dumps(found)
+    for secret in {*(each for three in ids for each in three), "user", "bob", "desk", "0123456789abcdef0123"}:
+        assert secret not in text.replace("userSession", ""), secret
+    page, engine = found["page"], found["engine"]
+    (spare,) = [election["status"] for election in page["elections"] if election["resource"] == "spare"]
+    assert spare["reason"].startswith("no more of ~") and spare["reason"].endswith(f" ({page['tab']})"), spare
+    (failed,) = [event for event in engine["events"] if event["type"] == "loop-failed"][:1]
+    assert page["tab"] in failed["error"] and page["connection"] in failed["error"]
+    assert engine["metrics"]["locks"]["timedOut"] == 1 and "told" not in engine
+    # An engine that does not answer: the page hides what it knows itself.
+    await tab.evaluate("() => tab.leave(`as ${tab.id} said`)")
+    alone = await tab.evaluate("() => tab.diagnose()")
+    assert "error" in alone["engine"] and ids[0][0] not in json.dumps(alone)
+    assert alone["page"]["hostReason"] == f"as {alone['page']['tab']} said"
+    assert await uncaught(tab) == []
+
+
 async def test_followers_see_whose_version_leads_how_it_is_and_how_far(browser: ChaosBrowser, two_builds: Site) -> None:
     site = two_builds
     first = await site.joined(browser, version="7.1")

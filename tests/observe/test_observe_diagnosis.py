@@ -6,8 +6,10 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from kit import Member, join, one_leader
-from tabhelm.errors import LockTimeout
+from tabhelm.errors import LockTimeout, TabhelmError
 from tabhelm.host.diagnosis import diagnosis
 from tabhelm.host.engine import start
 from tabhelm.leadership import LeaderContext, Leading
@@ -135,7 +137,14 @@ def test_a_page_gets_figures_history_and_a_diagnosis_of_its_engine() -> None:
             assert [(entry["tabId"], entry["endedMs"]) for entry in history] == [(page.tab_id, None)]
             found = await call("diagnose", salt="00ff")
             assert page.tab_id not in json.dumps(found)
-            assert found["elections"][resource]["state"] == "leading"
+            assert found["elections"][resource]["state"] == "leading" and "told" not in found
+            told = json.dumps({"hostReason": None, "statuses": [f"of {page.tab_id}"]})
+            found = await call("diagnose", salt="00ff", told=told)
+            message = f"of {Pseudonyms('00ff').owner(page.tab_id)}"
+            assert json.loads(found["told"]) == {"hostReason": None, "statuses": [message]}
+            for wrong in ("{", "[" * 1000):
+                with pytest.raises(TabhelmError, match="told"):
+                    await call("diagnose", told=wrong)
 
         world.run(main())
 

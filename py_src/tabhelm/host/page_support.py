@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -32,10 +33,11 @@ class PageSupport:
         salt = optional_text(params, "salt") or self._services.ports.entropy.token_bytes(16).hex()
         told = optional_text(params, "told")
         try:
-            words = None if told is None else loads(told)
+            words = None if told is None else loads(told)  # as text: null stays null, and comes back as it went
         except ValueError as error:
             raise MalformedMessage(f"'diagnose': field 'told' is no JSON: {error}") from None
-        return await diagnosis(self._tab, salt, words)
+        found = await diagnosis(self._tab, salt, words)
+        return found if told is None else found | {"told": json.dumps(found["told"])}
 
     async def _metrics(self, params: Message) -> Any:
         metrics = self._tab.metrics()

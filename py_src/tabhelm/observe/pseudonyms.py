@@ -20,7 +20,7 @@ _RESOURCES = frozenset({"resource", "queue"})
 _PERSONAL = frozenset({"lifeline", "tab", "engine"})
 """Kinds of locks whose resource is an id."""
 _PLAIN = frozenset(
-    {"type", "state", "from", "to", "lifecycle", "liveness", "mode", "authority", "code", "verdict", "change", "boot"}
+    {"type", "state", "from", "to", "lifecycle", "liveness", "mode", "authority", "verdict", "change", "boot"}
     | {"app", "version", "buildId", "database", "capabilities"}
 )
 """Fields that hold words of ours, versions and capabilities: no place for an id, even where one is spelled alike."""
