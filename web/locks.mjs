@@ -143,7 +143,14 @@ class Locks {
   }
 
   look() {
+    // While no engine is connected, a call for this connection only says at once whether there will ever be one again.
+    if (!this.session.up) this.session.call("lock", {}, { once: true }).catch((error) => this.#refused(error));
     for (const request of [...this.#all]) request.look();
+  }
+
+  /** @param {TabhelmError} error */
+  #refused(error) {
+    if (error.code === "refused") for (const request of [...this.#all]) request.refuse(error);
   }
 
   /** @param {string} reason */
@@ -163,6 +170,7 @@ class Locks {
       const over = () => this.#flights.get(name) === flight && this.#flights.delete(name);
       flight = new Flight(wanted.name, request, over);
       this.#flights.set(name, flight);
+      request.lost = over; // work that is deaf to its signal goes on, and nobody else shall wait for that
       request.outcome.then(over, over);
     }
     return flight.join(timeoutMs, signal);
@@ -218,11 +226,15 @@ class Request {
   handle = "";
   /** @type {Promise<any>} */
   outcome;
+  /** Called when it is lost under its body. @type {() => void} */
+  lost = () => {};
   #locks;
   #wanted;
   #work;
   #name;
   #deadline;
+  /** Even with no time to wait, a free lock is to be had. */
+  #tried = false;
   #granted = false;
   /** @type {AbortController | null} of the body's signal */
   #running = null;
@@ -258,15 +270,18 @@ class Request {
     } else if (this.#granted) {
       // Only who is heard may believe a grant: it may have been taken back while this page stood still.
       if (session.able()) this.#begin(this.handle);
+    } else if (!this.handle && session.up && !session.frozen && (!this.#tried || performance.now() < this.#deadline)) {
+      this.#ask();
     } else if (performance.now() >= this.#deadline + (this.handle ? LATE_MS : 0)) {
       const { name, timeoutMs } = this.#wanted;
       this.#end(() => this.#reject(problem("lock-timeout", `lock "${name}" was not free within ${timeoutMs} ms, and no engine says who holds it`, { name: "LockTimeout", holder: null, heldForMs: null })));
-    } else if (!this.handle && session.up && !session.frozen) this.#ask();
+    }
   }
 
   #ask() {
     const { name, scope, shared, ifAvailable, flight } = this.#wanted;
-    const timeoutMs = this.#deadline === Infinity ? undefined : Math.max(1, this.#deadline - performance.now());
+    const timeoutMs = this.#deadline === Infinity ? undefined : Math.max(0, this.#deadline - performance.now());
+    this.#tried = true;
     this.handle = this.#locks.ask(this);
     this.#locks.session.post({ type: "lock", lock: this.handle, name, scope, shared, ifAvailable, flight, timeoutMs });
   }
@@ -298,6 +313,11 @@ class Request {
     else if (this.#locks.session.left) this.#end(() => this.#reject(problem("not-joined", "this tab has left; call join() again")));
   }
 
+  /** No engine will ever take this page again. @param {TabhelmError} error */
+  refuse(error) {
+    if (!this.#running) this.#end(() => this.#reject(error));
+  }
+
   /** Nobody waits for it any more. A body of a lock that runs goes on; that of a flight is told. @param {unknown} reason */
   abandon(reason) {
     if (!this.#running) this.#end(() => this.#reject(reason));
@@ -309,6 +329,7 @@ class Request {
 
   /** @param {string} reason */
   #lose(reason) {
+    if (!this.#lost) this.lost();
     this.#lost ??= lockLost(this.#name, reason);
     this.#running?.abort(this.#lost);
   }
