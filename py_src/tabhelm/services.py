@@ -240,7 +240,8 @@ class Services:
 
     def _look_at_leaders(self) -> None:
         now = self.ports.clock.monotonic()
-        self.lease.look(frozenset((info.resource, info.epoch) for info in self.roster.leaders(now)))
+        leaders = frozenset((info.resource, info.epoch) for info in self.roster.leaders(now))
+        self.lease.look(leaders, self.roster.throttled)
 
     def _remember(self, leaders: Iterable[LeaderNote]) -> None:
         for leader in leaders:

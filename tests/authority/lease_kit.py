@@ -7,6 +7,7 @@ from typing import Any
 from kit import Member, join
 from tabhelm.authority.lease_hold import LeaseHold
 from tabhelm.leadership import Election, LeaderContext
+from tabhelm.observe import LeadershipChanged
 from tabhelm.simulated import World
 
 LEASE = ("indexeddb-lease",)
@@ -69,3 +70,12 @@ def _valid(context: LeaderContext) -> bool:
 def fencing(world: World) -> dict[str, dict[str, Any]]:
     """The records of the fencing store by key."""
     return {record["key"]: record for record in world.storage.dump("tabhelm:app").get("fencing", [])}
+
+
+def reasons(member: Member) -> list[str]:
+    """Why its tenures ended."""
+    return [
+        event.reason
+        for event in member.services.events.recent
+        if isinstance(event, LeadershipChanged) and event.before == "leading"
+    ]

@@ -7,24 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lease_kit import Crew, fencing
+from lease_kit import Crew, fencing, reasons
 
 from tabhelm.authority import LeaseTimes, Rivals
 from tabhelm.errors import InvalidPolicy, LeadershipLost
 from tabhelm.leadership import Leading
 from tabhelm.names import Resource
-from tabhelm.observe import LeadershipChanged
 from tabhelm.simulated import World
 
 SEEDS = range(6)
-
-
-def reasons(member: Any) -> list[str]:
-    return [
-        event.reason
-        for event in member.services.events.recent
-        if isinstance(event, LeadershipChanged) and event.before == "leading"
-    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -55,7 +55,8 @@ class LeaseAuthority:
         protocol: int,
         times: LeaseTimes | None = None,
     ) -> None:
-        self._tools = LeaseTools(database, issuer, locks, clock, tasks, times or LeaseTimes())
+        self._hidden = False
+        self._tools = LeaseTools(database, issuer, locks, clock, tasks, times or LeaseTimes(), lambda: self._hidden)
         self._entropy = entropy
         self._protocol = protocol
         self._rivals = Rivals(database, issuer, locks, clock, self._tools.times)
@@ -63,14 +64,21 @@ class LeaseAuthority:
         """Whose resource (by its name in tokens) there are news of."""
         self._leaders: frozenset[tuple[str, int]] = frozenset()
 
-    def look(self, leaders: frozenset[tuple[str, int]]) -> None:
+    def look(self, leaders: frozenset[tuple[str, int]], hidden: bool = False) -> None:
         """Who is said to lead what, in which epoch. At a change whoever waits for that looks at once, and more often
-        for a moment: a hint, without which it only takes longer."""
+        for a moment: a hint, without which it only takes longer.
+
+        ``hidden``: we run in a page that is, so that the browser may hold our timers back to one a minute.
+        """
         changed = {resource for resource, _ in leaders ^ self._leaders}
         self._leaders = leaders
         for news, resource in self._waiting.items():
             if resource in changed:
                 news.set()
+        if hidden != self._hidden:
+            self._hidden = hidden
+            for hold in list(self._tools.holds):
+                hold.hidden_or_shown()
 
     def judge(self) -> None:
         """Something happened to a page: what it may not hold any more has ended when this returns.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tabhelm.errors import DatabaseError, InvalidPolicy, LeadershipLost
 from tabhelm.fencing.epochs import EpochIssuer, Grant
-from tabhelm.fencing.leases import Lease, read_lease, write_lease
+from tabhelm.fencing.leases import LONGEST_LEASE, Lease, read_lease, write_lease
 from tabhelm.fencing.schema import FENCING
 from tabhelm.fencing.token import HighWater
 from tabhelm.ports import Clock, Database, Locks, Timer, Transaction
@@ -24,8 +24,8 @@ class LeaseTimes:
     """In seconds.
 
     Raises:
-        InvalidPolicy: not ``lease`` > ``renew_deadline`` > ``renew_every`` > ``retry`` > 0, or ``look_every`` is not
-            between 0 and ``renew_every``.
+        InvalidPolicy: not ``lease`` > ``renew_deadline`` > ``renew_every`` > ``retry`` > 0, ``look_every`` is not
+            between 0 and ``renew_every``, or those of hidden pages are shorter, or none.
     """
 
     lease: float = 15.0
@@ -38,6 +38,10 @@ class LeaseTimes:
     """Pause after a failed renewal."""
     look_every: float = 2.0
     """Pause between two looks of those who wait."""
+    hidden_lease: float = 200.0
+    """``lease`` while its holder runs in a hidden page, whose timers the browser may hold back to one a minute."""
+    hidden_deadline: float = 130.0
+    """``renew_deadline`` there: time for two attempts."""
 
     def __post_init__(self) -> None:
         if not self.lease > self.renew_deadline > self.renew_every > self.retry > 0:
@@ -49,6 +53,19 @@ class LeaseTimes:
             raise InvalidPolicy(
                 f"look_every {self.look_every:g} s is not valid: up to renew_every {self.renew_every:g} s is expected"
             )
+        if not LONGEST_LEASE >= self.hidden_lease > self.hidden_deadline >= self.renew_deadline:
+            raise InvalidPolicy(
+                f"{LONGEST_LEASE:g} s >= hidden_lease {self.hidden_lease:g} s > hidden_deadline "
+                f"{self.hidden_deadline:g} s >= renew_deadline {self.renew_deadline:g} s is expected"
+            )
+
+    def length(self, hidden: bool) -> float:
+        """So long others see it unchanged before they take it."""
+        return self.hidden_lease if hidden else self.lease
+
+    def deadline(self, hidden: bool) -> float:
+        """So long its holder believes in it."""
+        return self.hidden_deadline if hidden else self.renew_deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +78,8 @@ class LeaseTools:
     clock: Clock
     tasks: Tasks
     times: LeaseTimes
+    hidden: Callable[[], bool]
+    """Whether our timers may be held back now."""
     giving_up: dict[asyncio.Task[None], None] = field(default_factory=dict)
     holds: dict[LeaseHold, None] = field(default_factory=dict)
     """Those that have not ended."""
@@ -79,6 +98,10 @@ class LeaseHold:
         self._owner = owner
         self._owner_id = owner_id
         self._grant: Grant | None = None
+        self._hidden = tools.hidden()
+        """Which length was written last, or may have been."""
+        self._due = asyncio.Event()
+        """It is time to renew it."""
         self._until = 0.0
         self._ended: str | None = None
         self._given_up = False
@@ -91,14 +114,20 @@ class LeaseHold:
     def claimed(self, renewal: int) -> Lease:
         """The record of this hold with this number, as it is to be written."""
         self.renewal = renewal
-        return Lease(self._owner_id, self.hold, renewal, self._tools.times.lease, False)
+        return Lease(self._owner_id, self.hold, renewal, self._tools.times.length(self._hidden), False)
 
     def start(self, grant: Grant, since: float) -> None:
         """The claim is durable. ``since``: when it was begun, by our clock."""
         self._grant = grant
         self._tools.holds[self] = None
-        self._believe_from(since)
+        self._believe_until(since + self._tools.times.deadline(self._hidden))
         self._renewing = self._tools.tasks.start(self._renew_for_ever(since), f"renew {self._lock_name}")
+        self.hidden_or_shown()
+
+    def hidden_or_shown(self) -> None:
+        """Our page may have been hidden or shown: write at once for how long it holds from now on."""
+        if self._tools.hidden() != self._hidden:
+            self._due.set()
 
     # -- Hold ---------------------------------------------------------------------------------------------------------
 
@@ -152,9 +181,9 @@ class LeaseHold:
         if (reason := self.lost) is not None:
             raise LeadershipLost(self._resource, reason)
 
-    def _believe_from(self, since: float) -> None:
+    def _believe_until(self, until: float) -> None:
         clock = self._tools.clock
-        self._until = since + self._tools.times.renew_deadline
+        self._until = until
         if self._timer is not None:
             self._timer.cancel()
         self._timer = clock.call_later(max(0.0, self._until - clock.monotonic()), self._look)
@@ -185,10 +214,14 @@ class LeaseHold:
         clock, times = self._tools.clock, self._tools.times
         pause = max(0.0, since + times.renew_every - clock.monotonic())
         while True:
-            await clock.sleep(pause)
+            await self._pause(pause)
             if self.lost is not None:
                 return
-            started = clock.monotonic()
+            started, self._hidden = clock.monotonic(), self._tools.hidden()
+            until = started + times.deadline(self._hidden)
+            if until < self._until:
+                # It was longer. Others may soon read that it is not, even if we do not hear that this was written.
+                self._believe_until(until)
             try:
                 self.renewal = await within(clock, self._until - started, self._renew())
             except LeadershipLost as lost:
@@ -199,11 +232,20 @@ class LeaseHold:
                 continue
             if self.lost is not None:
                 return
-            self._believe_from(started)
+            self._believe_until(until)
             pause = max(0.0, started + times.renew_every - clock.monotonic())
+
+    async def _pause(self, seconds: float) -> None:
+        timer = self._tools.clock.call_later(seconds, self._due.set)
+        try:
+            await self._due.wait()
+        finally:
+            timer.cancel()
+        self._due.clear()
 
     async def _renew(self) -> int:
         grant = await self.begin()
+        seconds = self._tools.times.length(self._hidden)
 
         async def body(tx: Transaction) -> int:
             self._require_held()
@@ -215,7 +257,7 @@ class LeaseHold:
                 raise LeadershipLost(self._resource, "newer-epoch")
             # A renewal of ours that failed may have been written all the same.
             number = max(self.renewal, lease.renewal if lease is not None else 0) + 1
-            record = Lease(self._owner_id, self.hold, number, self._tools.times.lease, False)
+            record = Lease(self._owner_id, self.hold, number, seconds, False)
             await write_lease(tx, self._lock_name, record, self._tools.clock)
             return number
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tabhelm.authority.lease_hold import LeaseTimes
 from tabhelm.errors import NoAuthority, SplitAuthority
 from tabhelm.fencing.epochs import DOMAIN_KEY, EpochIssuer, EpochRecord, read_record
-from tabhelm.fencing.leases import LEASE, Lease, Stillness, read_lease, write_lease
+from tabhelm.fencing.leases import LEASE, LONGEST_GAP, Lease, Stillness, read_lease, write_lease
 from tabhelm.fencing.schema import FENCING
 from tabhelm.names import Resource
 from tabhelm.ports import Clock, Database, Locks, Transaction
@@ -44,11 +44,13 @@ class Rivals:
         self._clock = clock
         self._times = times or LeaseTimes()
         self._stillness: dict[tuple[str, str], Stillness] = {}
+        self._lengths: dict[str, float] = {}
+        """How long the lease was that was seen last, in seconds."""
 
     def forget(self, lock_name: str) -> None:
         """It is ours now: what was seen of its former holders matters no more."""
         for what in ("lease", "epoch", "wiped"):
-            self._stillness.pop((what, lock_name), None)
+            self._drop((what, lock_name))
 
     async def refuse_lease(self, tx: Transaction, token_resource: str, lock_name: str) -> None:
         """For whoever was granted the Web Lock: end a lease that has expired, before the next epoch is issued.
@@ -90,7 +92,7 @@ class Rivals:
                     raise SplitAuthority(resource.token_resource, SplitAuthority.code)
                 lock.release()
                 return Seen(True, record)
-        if self._still("epoch", lock_name, (record.domain, record.epoch, record.owner_id)) < self._times.lease:
+        if not self._still("epoch", lock_name, (record.domain, record.epoch, record.owner_id), self._times.lease):
             raise SplitAuthority(resource.token_resource, SplitAuthority.code)
         return Seen(True, record)
 
@@ -114,7 +116,7 @@ class Rivals:
     ) -> int | None:
         lease = await read_lease(tx, lock_name)
         if lease is not None or record is not None:
-            self._stillness.pop(("wiped", lock_name), None)  # the next time that nothing is found, something is gone
+            self._drop(("wiped", lock_name))  # the next time that nothing is found, something is gone
         if lease is None:
             return 1 if record is not None or await self._never_led(tx, token_resource, lock_name) else None
         if lease.released or lease.owner_id == owner_id or self._expired(lock_name, lease):
@@ -124,22 +126,32 @@ class Rivals:
     async def _never_led(self, tx: Transaction, token_resource: str, lock_name: str) -> bool:
         """There is no trace of any leader. Has there been none, or was the store wiped under one that lives?
 
-        That one writes itself back within ``renew_deadline``, or gives up.
+        That one writes itself back within ``renew_deadline``, or gives up; a hidden one takes longer.
         """
         domain = await tx.get(FENCING, DOMAIN_KEY)
         if domain is not None and not self._issuer.memory.remembers(token_resource):
             return True
         watched = self._stillness.get(("wiped", lock_name))
         if watched is not None and watched.unseen > _UNWATCHED:
-            del self._stillness["wiped", lock_name]
-        return self._still("wiped", lock_name, domain and domain["domain"]) >= self._times.renew_deadline
+            self._drop(("wiped", lock_name))
+        length = self._lengths.get(lock_name, 0.0)
+        limit = length if length > self._times.lease else self._times.renew_deadline
+        return self._still("wiped", lock_name, domain and domain["domain"], limit)
 
     def _expired(self, lock_name: str, lease: Lease) -> bool:
+        self._lengths[lock_name] = lease.seconds
         limit = max(lease.seconds, self._times.lease)
-        return self._still("lease", lock_name, (lease.hold, lease.renewal)) >= limit
+        return self._still("lease", lock_name, (lease.hold, lease.renewal), limit)
 
-    def _still(self, what: str, lock_name: str, seen: object) -> float:
+    def _still(self, what: str, lock_name: str, seen: object, limit: float) -> bool:
+        """Whether it is known to have been as it is for ``limit`` seconds."""
         for key in [key for key, known in self._stillness.items() if known.unseen > _FORGOTTEN]:
-            del self._stillness[key]
+            self._drop(key)
         stillness = self._stillness.setdefault((what, lock_name), Stillness(self._clock))
-        return stillness.look(seen)
+        # A leap of our clock must not reach over what lies between the holder's deadline and the end of its lease.
+        return stillness.look(seen, max(LONGEST_GAP, limit / 3)) >= limit
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._stillness.pop(key, None)
+        if key[0] == "lease":
+            self._lengths.pop(key[1], None)

@@ -15,7 +15,7 @@ LEASE = "indexeddb-lease"
 """The authority, as epoch records name it."""
 LONGEST_GAP = 5.0
 """Seconds between two looks that count at most: a clock that leapt proves nothing about what happened meanwhile."""
-_LONGEST_LEASE = 600.0
+LONGEST_LEASE = 600.0
 """Seconds that are believed of a record: a longer one must not keep a resource from everybody."""
 
 
@@ -41,7 +41,7 @@ async def read_lease(tx: Transaction, lock_name: str) -> Lease | None:
     record = await tx.get(FENCING, lease_key(lock_name))
     if record is None:
         return None
-    seconds = min(float(record["lease_ms"]) / 1000, _LONGEST_LEASE)
+    seconds = min(float(record["lease_ms"]) / 1000, LONGEST_LEASE)
     return Lease(record["owner"], record["hold"], record["renewal"], seconds, record["released"])
 
 
@@ -75,12 +75,15 @@ class Stillness:
         """Seconds since the last look."""
         return self._clock.monotonic() - self._at
 
-    def look(self, seen: object) -> float:
-        """Seconds for which ``seen`` is known to be as it is. Call it when it was just read."""
+    def look(self, seen: object, longest_gap: float = LONGEST_GAP) -> float:
+        """Seconds for which ``seen`` is known to be as it is. Call it when it was just read.
+
+        Of the time since the last look, ``longest_gap`` seconds count at most.
+        """
         now = self._clock.monotonic()
         if seen != self._seen:
             self._seen, self._still = seen, 0.0
         else:
-            self._still += min(now - self._at, LONGEST_GAP)
+            self._still += min(now - self._at, longest_gap)
         self._at = now
         return self._still
