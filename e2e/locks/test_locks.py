@@ -318,6 +318,18 @@ async def test_options_are_checked(browser: ChaosBrowser, site: Site) -> None:
     await quiet(a)
 
 
+async def test_a_free_lock_is_had_within_no_time(browser: ChaosBrowser, site: Site) -> None:
+    a, b = await crew(browser, site, 2)
+    for ms in (0, 1):
+        await hold(a, str(ms), timeoutMs=ms)
+        await inside(a, str(ms))
+        await hold(b, str(ms), timeoutMs=ms)
+        assert (await outcome(b, str(ms)))[1]["code"] == "lock-timeout"
+        await end(a, str(ms))
+        assert await outcome(a, str(ms)) == ["value", "done"]
+    await quiet(a, b)
+
+
 async def test_figures(browser: ChaosBrowser, site: Site) -> None:
     """What a lock costs beside the browser's own: printed."""
     a, b = await crew(browser, site, 2)

@@ -113,6 +113,24 @@ async def test_when_who_does_it_is_lost_another_does_it(browser: ChaosBrowser, s
     await quiet(a, c, d)
 
 
+async def test_work_that_was_lost_and_is_deaf_to_it_is_joined_by_nobody(browser: ChaosBrowser, site: Site) -> None:
+    a, b = await crew(browser, site, "shared", "shared")
+    await b.evaluate("""() => {
+      window.old = tab.singleFlight("catalog", () => new Promise((resolve) => (window.go = resolve)))
+        .catch((error) => error.code);
+    }""")
+    await b.until("() => !!window.go")
+    await b.freeze()
+    await queued(a, 0, 0, FLIGHT)
+    await b.thaw()
+    await fly(b, ms=10)
+    kind, value = await landed(b)
+    assert (kind, value["from"]) == ("value", await b.evaluate("tab.id"))
+    await b.evaluate("() => go(1)")
+    assert await b.evaluate("old") == "lock-lost"
+    await quiet(a, b)
+
+
 async def test_who_waits_goes_into_the_cache_and_asks_again(browser: ChaosBrowser, site: Site) -> None:
     a, b, c = await crew(browser, site, "shared", "shared", "window")
     await fly(a)
