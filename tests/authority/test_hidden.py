@@ -97,6 +97,26 @@ def test_a_hidden_leader_that_died_is_replaced_after_some_minutes(seed: int, vis
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_hidden_page_replaces_a_visible_leader_that_died_after_some_looks(seed: int) -> None:
+    with World(seed) as world:
+        crew = Crew(world)
+
+        async def main() -> None:
+            first, second = crew.join("a", in_page=True), crew.join("b", in_page=True)
+            crew.lead(first)
+            await crew.led(first)
+            crew.lead(second)
+            hide(second)
+            await world.sleep(world.rng.uniform(100.0, 300.0))
+            assert first.leading and second.led == []
+            first.agent.die()
+            assert 9.0 < await crew.led(second, within=400.0) < 245.0
+
+        world.run(main())
+        assert crew.both == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_lease_of_a_hidden_page_is_claimed_for_as_long(seed: int) -> None:
     with World(seed) as world:
         crew = Crew(world)
