@@ -1,6 +1,6 @@
 /** Asking the leader: a page's questions, its handlers while it leads, and what it publishes. Part of extras.mjs. */
 import { bad, checkKeys, checkNumber, checkText, checkTexts, message, nameOf, payloadText, randomId } from "./checks.mjs";
-import { core } from "./extras.mjs";
+import { core } from "./core.mjs";
 
 /** @typedef {import("./extras.mjs").Inside} Inside */
 /** @typedef {import("./election.mjs").Run} Run a tenure of this page's */

@@ -4,17 +4,13 @@
  */
 import { ask, publish, published, serve } from "./asking.mjs";
 import { buildId } from "./build-info.mjs";
+import { core, use } from "./core.mjs";
 import { deadLetters, removeDead, resume, retryDead } from "./letters.mjs";
 import { lock, singleFlight } from "./locks.mjs";
 import { breaker, health, progress, stand } from "./standing.mjs";
 import { diagnose, history, hooks, metrics } from "./support.mjs";
 
-/**
- * @typedef {object} Core what both must have in one copy
- * @property {typeof import("./checks.mjs").TabhelmError} TabhelmError
- * @property {typeof import("./checks.mjs").LeadershipLost} LeadershipLost
- * @property {string} buildId
- */
+/** @typedef {import("./core.mjs").Core} Core */
 /**
  * @typedef {object} Listening
  * @property {Map<string, (data: any) => void>} messages of the engine that the client itself does not know, by type
@@ -30,18 +26,25 @@ import { diagnose, history, hooks, metrics } from "./support.mjs";
  */
 /** @typedef {Parts & Listening} Inside */
 
-/** @type {Core} */
-export let core;
+/** @type {Map<Function, Promise<typeof import("./extras.mjs")>>} for further copies of the client in this page, by their class of errors */
+const copies = new Map();
 
 /**
  * @param {Core} given
+ * @returns {any} that, or a promise of it
  * @throws Error a newer bundle lies at this URL by now
  */
 export function of(given) {
   if (given.buildId !== buildId) {
     throw new Error(`it is of build ${buildId}, this page of ${given.buildId}: reload the page, or serve each build at its own URL`);
   }
-  core = given;
+  if (core && core.TabhelmError !== given.TabhelmError) {
+    // A copy of the client at another URL, which found the same file: it gets a copy of this one. Same file, no request.
+    const known = copies.get(given.TabhelmError) ?? import(`${import.meta.url}#${copies.size + 1}`);
+    copies.set(given.TabhelmError, known);
+    return known.then((copy) => copy.of(given));
+  }
+  use(given);
   return { ask, breaker, deadLetters, diagnose, health, heard, history, hooks, lock, metrics, progress, publish, removeDead, resume, retryDead, serve, singleFlight, stand };
 }
 

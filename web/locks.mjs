@@ -3,7 +3,7 @@
  * freezes, hangs or goes away lets go at once; the bodies run here (docs/locks.md).
  */
 import { bad, checkFlag, checkKeys, checkNumber, checkPart, checkScope, message, nameOf, payloadText } from "./checks.mjs";
-import { core } from "./extras.mjs";
+import { core } from "./core.mjs";
 
 /** @typedef {import("./extras.mjs").Inside} Inside */
 /** @typedef {import("./tabhelm.js").TabhelmError} TabhelmError */

@@ -1,6 +1,6 @@
 /** A page's own word on its candidacies, and how its loops do while they lead. Part of extras.mjs. */
 import { bad, checkKeys, checkNumber, checkText, checkWhole, message } from "./checks.mjs";
-import { core } from "./extras.mjs";
+import { core } from "./core.mjs";
 
 /** @typedef {import("./extras.mjs").Inside} Inside */
 /** @typedef {import("./election.mjs").Run} Run a tenure of this page's */

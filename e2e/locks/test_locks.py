@@ -330,6 +330,21 @@ async def test_a_free_lock_is_had_within_no_time(browser: ChaosBrowser, site: Si
     await quiet(a, b)
 
 
+async def test_two_copies_of_the_client_get_errors_of_their_own(browser: ChaosBrowser, site: Site) -> None:
+    """They lie at two URLs, and share the file with what few pages use."""
+    (a,) = await crew(browser, site, 1)
+    mine = await a.evaluate("""async () => {
+      const [one, other] = [await import("/tabhelm/tabhelm.mjs"), await import("/tabhelm/tabhelm.mjs?other")];
+      const tabs = await Promise.all([one, other].map((m) => m.join({ app: "copies" })));
+      const refused = (tab) => tab.lock("x", () => {}, { ifAvailable: true }).catch((error) => error);
+      const told = await tabs[0].lock("x", () => Promise.all([...tabs, ...tabs].map(refused)));
+      for (const tab of tabs) tab.leave();
+      return told.map((error, n) => [error.code, error instanceof (n % 2 ? other : one).TabhelmError]);
+    }""")
+    assert mine == [["lock-unavailable", True]] * 4
+    await quiet(a)
+
+
 async def test_figures(browser: ChaosBrowser, site: Site) -> None:
     """What a lock costs beside the browser's own: printed."""
     a, b = await crew(browser, site, 2)
