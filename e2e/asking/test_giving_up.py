@@ -12,7 +12,10 @@ from tabhelm.testing import ChaosBrowser, ChaosTab
 
 from .pages import known, page
 
-SLOW = """() => { window.began = []; tab.lead("job", async (ctx) => {
+SLOW = """() => { window.began = []; tab.lead("other", async (ctx) => {
+  await ctx.serve({ hello: () => "hello" });
+  await ctx.sleep(1e9);
+}); tab.lead("job", async (ctx) => {
   await new Promise((ready) => (window.ready = ready));
   await ctx.serve({ do: (args) => (began.push(args), args) });
   await ctx.sleep(1e9);
@@ -26,7 +29,10 @@ GIVE_UP = """async () => {
   ];
   const seen = asked.map((each) => each.catch(({ message }) => message));
   setTimeout(() => stop.abort(new Error("enough")), 500);
-  return Promise.all(seen);
+  const given = await Promise.all(seen);
+  const other = tab.lead("other", () => {}, { requires: ["nobody has it"] });
+  await other.ask("hello"); // on the same way, so whatever was said before has been heard
+  return given;
 }"""
 NOTE = """() => {
   window.told = [];

@@ -123,6 +123,39 @@ def test_a_leader_that_does_not_serve_yet_does_not_begin_with_what_was_given_up(
     simulate(main)
 
 
+@pytest.mark.parametrize("late", ["question", "timer"])
+def test_what_ran_out_of_time_is_not_begun_whatever_is_late(late: str) -> None:
+    async def main(world: World) -> None:
+        team = Team(world, "a", serve=False)
+        await team.leader()
+        asker = join(world, "z")
+        election = asker.lead(requires={"nobody-has-it"})
+        await world.until(lambda: election.leader() is not None)
+        (served,) = team.members["a"].services.exchange.serving.tenures()
+        if late == "question":
+            world.faults.channel_delay = (0.9, 0.9)
+        asking = asker.agent.start(election.ask("echo", timeout=0.5))
+        await world.sleep(0.1)
+        world.faults.channel_delay = (0.001, 0.001)
+        if late == "timer":
+            (record,) = served._open
+            assert record.timer is not None
+            record.timer.cancel()
+            asker.services.exchange.to_leader = lambda message: None  # type: ignore[method-assign]
+        with pytest.raises(AskTimeout):
+            await asking
+        await world.sleep(0.45)
+
+        async def echo(args: Any, call: Any) -> Any:
+            team.begun.append(("a", "echo", args, call))
+
+        team.members["a"].call(lambda: served.serve({"echo": echo}))
+        await world.sleep(5.0)
+        assert team.begun == []
+
+    simulate(main)
+
+
 def test_a_question_that_comes_after_the_word_that_it_is_given_up_is_not_begun() -> None:
     async def main(world: World) -> None:
         team = Team(world, "a", "b")

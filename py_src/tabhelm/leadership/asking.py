@@ -133,11 +133,14 @@ class Asking:
         return question
 
     def withdraw(self, question: Question) -> None:
-        """Nobody waits any more. Whoever was asked and has not begun yet is told; what a handler has begun goes on."""
-        if question.settled:
-            return
+        """Nobody waits any more."""
+        if not question.settled:
+            self._give_up(question, AskTimeout(question.resource, question.method, question.timeout))
+
+    def _give_up(self, question: Question, error: TabhelmError) -> None:
+        """Whoever was asked and has not begun yet is told; what a handler has begun goes on."""
         at, accepted = question.at, question.accepted
-        self.settle(question, error=AskTimeout(question.resource, question.method, question.timeout))
+        self.settle(question, error=error)
         if at is not None and (accepted is None or not accepted.begun):
             question.args = "null"
             self._exchange.to_leader(self._request(question, at, 0.0))
@@ -281,7 +284,7 @@ class Asking:
 
     def _timed_out(self, question: Question) -> None:
         error = self._unanswered(question)
-        self.settle(question, error=error or NoLeader(question.resource, question.timeout))
+        self._give_up(question, error or NoLeader(question.resource, question.timeout))
 
     @staticmethod
     def _unanswered(question: Question) -> TabhelmError | None:

@@ -104,8 +104,12 @@ class Served:
         self._handlers.update(handlers)
         self._idempotent = (self._idempotent - handlers.keys()) | names
         self._serves = True
+        now = self._serving.exchange.clock.monotonic()
         for record in [record for record in self._open if not record.begun]:
-            self._begin(record)
+            if now < record.until - KEPT:
+                self._begin(record)
+            else:
+                self.forget(record)  # the timer that would is late: nobody waits any more
 
     def publish(self, value: Any) -> None:
         """Let every follower see this value; see ``LeaderContext.publish``."""
