@@ -58,8 +58,13 @@ async def test_two_pages_without_web_locks_elect_hand_over_and_survive_a_crash(
 
     third = await PythonPage.joined(insecure, site)
     await third("stand", "job")
+    # The leader is behind the new tab now: its lease is longer, and shorter again when it is shown.
+    await wait_for(lambda: lease_lasts(third, 200_000), 10.0, "the lease of a hidden page")
+    await other.tab.show()
+    await wait_for(lambda: lease_lasts(third, 15_000), 10.0, "the lease of a visible page")
     began = time.monotonic()
     await other.tab.crash()
+    await third.tab.show()
     following = await third.leads(above=leading["epoch"], timeout=40.0)
     took = time.monotonic() - began
     print(f"after a crash: {took:.1f} s (a lease lasts 15 s)")
@@ -85,6 +90,21 @@ async def test_a_leader_whose_store_was_cleared_writes_itself_back(insecure: Cha
     assert (now["leads"], now["epoch"]) == (True, before["epoch"]), now
     assert await page.uncaught() == []
 
+
+async def lease_lasts(page: PythonPage, milliseconds: int) -> bool:
+    stored: dict[str, Any] = await page.tab.evaluate(STORED, "lease:e2e:v1:leader:job")
+    return bool(stored["lease_ms"] == milliseconds)
+
+
+STORED = """(key) => new Promise((resolve, reject) => {
+  const opening = indexedDB.open("tabhelm:e2e");
+  opening.onerror = () => reject(opening.error);
+  opening.onsuccess = () => {
+    const database = opening.result;
+    const asking = database.transaction("fencing").objectStore("fencing").get(key);
+    asking.onsuccess = () => { database.close(); resolve(asking.result); };
+  };
+})"""
 
 # Opened only once it is there again: whoever opens what is gone makes it anew, without any stores.
 KEYS = """async () => !(await indexedDB.databases()).some(({ name }) => name === "tabhelm:e2e") ? [] :
