@@ -59,6 +59,25 @@ def test_a_takeover_between_the_lock_and_the_epoch_aborts_the_issue() -> None:
         world.run(main())
 
 
+def test_the_count_of_our_last_grant_will_do_until_somebody_takes_over() -> None:
+    with World(1) as world:
+        (a, first), (b, second) = issuer(world, "a"), issuer(world, "b")
+
+        async def main() -> None:
+            assert await a.start(first.takeovers_before(R)) == 0
+            await a.start(first.issue(R, "a", "web-locks", takeovers_seen=0, holds=yes))
+            await b.start(second.issue(R, "b", "web-locks", takeovers_seen=0, takeover=True, holds=yes))
+            seen = await a.start(first.takeovers_before(R))
+            assert seen == 0, "from memory"
+            with pytest.raises(LeadershipLost, match="taken-over"):
+                await a.start(first.issue(R, "a", "web-locks", takeovers_seen=seen, holds=yes))
+            seen = await a.start(first.takeovers_before(R))
+            assert seen == 1, "read anew"
+            assert (await a.start(first.issue(R, "a", "web-locks", takeovers_seen=seen, holds=yes))).epoch == 3
+
+        world.run(main())
+
+
 def test_a_lock_that_ended_while_the_database_opened_issues_nothing() -> None:
     with World(1) as world:
         a, first = issuer(world, "a")

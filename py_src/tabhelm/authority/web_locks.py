@@ -110,9 +110,9 @@ class WebLocksAuthority:
         self._rivals = rivals
 
     async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> WebLocksHold:
-        # The count of takeovers is read before the lock is asked for: whoever takes over while we hold the lock but
+        # The count of takeovers is from before the lock is asked for: whoever takes over while we hold the lock but
         # have no epoch yet raises it, and our issuing transaction then aborts.
-        takeovers = await self._issuer.takeovers(resource.token_resource)
+        takeovers = await self._issuer.takeovers_before(resource.token_resource)
         lock = await self._locks.acquire(resource.lock(self._protocol), owner=owner)
         assert lock is not None, "only ifAvailable requests can come back without a lock"
         return WebLocksHold(resource, lock, self._issuer, owner_id, takeovers, rivals=self._rivals)

@@ -106,6 +106,8 @@ class EpochIssuer:
         self._clock = clock
         self._entropy = entropy
         self.memory = memory
+        self._takeovers: dict[str, int] = {}
+        """As of our own last grants."""
 
     async def takeovers(self, resource: str) -> int:
         """How often the resource was taken over by force. Read it *before* asking for the lock, give it to
@@ -120,6 +122,15 @@ class EpochIssuer:
         # Whoever stands by remembers from now on, though it never issued an epoch, nor heard of the leader yet.
         self.memory.remember(record.domain, resource, record.epoch)
         return record.takeovers
+
+    async def takeovers_before(self, resource: str) -> int:
+        """The count of our own last grant, else as read now: for whoever is about to wait for the lock.
+
+        An older count is as good, since it is from before the lock is asked for. If somebody took over since, ``issue``
+        refuses once, and the next count is read.
+        """
+        known = self._takeovers.get(resource)
+        return await self.takeovers(resource) if known is None else known
 
     async def issue(
         self,
@@ -144,7 +155,10 @@ class EpochIssuer:
             DatabaseError: nothing was issued, or it is unknown whether it was: the epoch must not be used.
         """
 
+        counted = 0
+
         async def body(tx: Transaction) -> Grant:
+            nonlocal counted
             if first is not None:
                 await first(tx)
             domain = await self._stored_domain(tx)
@@ -155,9 +169,13 @@ class EpochIssuer:
             _require(holds, resource)
             stored: int = record["epoch"] if record else 0
             epoch = max(stored, self.memory.highest(domain, resource)) + 1
-            return await self._write(tx, Grant(domain, resource, epoch, owner_id, authority), takeovers + int(takeover))
+            counted = takeovers + int(takeover)
+            return await self._write(tx, Grant(domain, resource, epoch, owner_id, authority), counted)
 
-        return await self._complete(body)
+        self._takeovers.pop(resource, None)
+        grant = await self._complete(body)
+        self._takeovers[resource] = counted
+        return grant
 
     async def reissue_above(self, grant: Grant, high_water: HighWater, *, holds: Callable[[], bool]) -> Grant:
         """Go on above a receiver's high water that our store has forgotten. Call only while holding the authority.
