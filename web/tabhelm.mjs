@@ -55,17 +55,18 @@ const extras = async () => {
 /** @param {import("./tabhelm.js").JoinOptions} options @returns {Promise<import("./tabhelm.js").Tab>} */
 export async function join(options) {
   const { settings, signal } = readJoin(options);
-  signal?.throwIfAborted();
   const fit = typeof document === "object" && origin !== "null" && navigator.locks;
   if (!fit || (settings.host === "shared" && !window.SharedWorker)) {
     throw await explained(fit ? "no-host" : "no-locks", "no engine", settings);
   }
-  const tab = new Tab(settings);
+  // Before there is a tab: whoever joins misses nothing of what it is told.
+  const hooked = settings.testHooks && (await extras());
+  signal?.throwIfAborted();
+  const tab = new Tab(settings, hooked);
   const abandon = () => void tab.leave("aborted");
   signal?.addEventListener("abort", abandon, { once: true });
   try {
     await tab.ready;
-    if (settings.testHooks) await tab.exposeHooks();
   } catch (error) {
     signal?.removeEventListener("abort", abandon);
     void tab.leave("join-failed");
@@ -151,8 +152,10 @@ class Tab extends Emitter {
    * Call what few pages use: it lies beside this module, and is fetched when it is first asked for.
    * @param {string} name @param {unknown[]} given @returns {Promise<any>}
    */
-  #extra = async (name, ...given) => {
-    const inside = {
+  #extra = async (name, ...given) => /** @type {any} */ (await extras())[name](this.#inside, ...given);
+
+  get #inside() {
+    return {
       tab: /** @type {any} */ (this),
       session: this.#session,
       elections: this.#elections,
@@ -160,14 +163,13 @@ class Tab extends Emitter {
       ...this.#listening,
       emit: (/** @type {string} */ type, /** @type {unknown} */ detail) => this.#emit(type, detail),
     };
-    return /** @type {any} */ (await extras())[name](inside, ...given);
-  };
+  }
 
   /** @param {any} data */
   #hear = (data) => this.#extra("heard", data).catch(() => {});
 
-  /** @param {import("./session.mjs").Settings} settings */
-  constructor(settings) {
+  /** @param {import("./session.mjs").Settings} settings @param {false | Awaited<ReturnType<typeof extras>>} hooked in test builds */
+  constructor(settings, hooked) {
     super();
     lately(this, this.#extra, ["metrics", "history", "lock", "singleFlight"]);
     this.#session = new Session(settings, {
@@ -200,6 +202,7 @@ class Tab extends Emitter {
         if (!this.#receive(data)) this.#session.malformed++;
       },
     });
+    if (hooked) this.#hooks = window.__orchestration = hooked.hooks(this.#inside);
   }
 
   get ready() {
@@ -381,13 +384,6 @@ class Tab extends Emitter {
     }
   }
 
-  // ---- extras -------------------------------------------------------------------------------------------------------
-
   /** @type {import("./tabhelm.js").Orchestration | undefined} */
   #hooks;
-
-  /** For test builds. */
-  async exposeHooks() {
-    this.#hooks = window.__orchestration = await this.#extra("hooks");
-  }
 }

@@ -78,12 +78,13 @@ def test_an_old_python_is_told_in_one_line() -> None:
 
 def test_what_pytest_is_given() -> None:
     unit = ["tests", "--numprocesses=2", "--dist=worksteal"]
+    crashed = ["--reruns=1", "--only-rerun=its renderer crashed or was killed", "-rR"]  # and nothing else
     assert selections("unit", []) == [unit]
     assert [run[-1] for run in selections("thorough", [])[1:]] == ["not alone", "alone"]
     assert selections("all", ["-k", "crash"]) == [
         [*unit, "-k", "crash"],
-        ["e2e", "--numprocesses=3", "--dist=loadfile", "-m", "not alone and not thorough", "-k", "crash"],
-        ["e2e", "-m", "alone and not thorough", "-k", "crash"],
+        ["e2e", *crashed, "--numprocesses=3", "--dist=loadfile", "-m", "not alone and not thorough", "-k", "crash"],
+        ["e2e", *crashed, "-m", "alone and not thorough", "-k", "crash"],
     ]
     assert selections("e2e", ["e2e/boot/test_boot.py::test_x", "-q"]) == [["e2e/boot/test_boot.py::test_x", "-q"]]
 
