@@ -139,7 +139,7 @@ async def stop(tab: ChaosTab, how: str) -> None:
     elif how == "hang":
         await tab.hang(12.0)
     elif how == "navigate":
-        await tab.navigate("/")
+        await tab.navigate("/blank2")
     elif how == "leave":
         await tab.evaluate("tab.leave('logout')")
 
@@ -218,13 +218,13 @@ async def test_the_back_forward_cache_lets_go_and_a_waiter_asks_again(
     await inside(b)
     await hold(c)
     await queued(a, 1, 1)
-    await b.navigate("/")
+    await b.navigate("/blank2")
     await inside(c)
     assert await b.back(), await b.not_restored_reasons()
     assert (await outcome(b))[1]["reason"] == "pagehide"
     await hold(b, "again")
     await queued(a, 1, 1)
-    await b.navigate("/")  # now it waits
+    await b.navigate("/blank2")  # now it waits
     await queued(a, 1, 0)
     assert await b.back(), await b.not_restored_reasons()
     await queued(a, 1, 1)

@@ -95,7 +95,7 @@ async def test_when_who_does_it_is_lost_another_does_it(browser: ChaosBrowser, s
     elif how == "hang":
         await b.hang(10.0)
     elif how == "navigate":
-        await b.navigate("/")
+        await b.navigate("/blank2")
     else:
         await b.evaluate("tab.leave('logout')")
     outcomes = [await landed(tab) for tab in (c, d)]
@@ -137,7 +137,7 @@ async def test_who_waits_goes_into_the_cache_and_asks_again(browser: ChaosBrowse
     await a.until("() => window.ran?.length === 1")
     await fly(b)
     await queued(c, 1, 1, FLIGHT)
-    await b.navigate("/")
+    await b.navigate("/blank2")
     await queued(c, 1, 0, FLIGHT)
     assert await b.back(), await b.not_restored_reasons()
     await queued(c, 1, 1, FLIGHT)
