@@ -16,8 +16,8 @@ from tabhelm_build.node import run_node
 _NO_TESTS_RAN = 5
 """What pytest exits with when a selection matches nothing."""
 _UNIT = ["tests", "--numprocesses=2", "--dist=worksteal"]
-# Chromium's renderer crashes by itself now and then, about once in a thousand tests, while it runs WebAssembly. Only that is
-# tried once more, and told in the summary; no other failure is.
+# Chromium's renderer crashes by itself now and then, about once in a thousand tests, while it runs WebAssembly. Only
+# that is tried once more, and told in the summary; no other failure is.
 _CRASHED = ["--reruns=1", "--only-rerun=its renderer crashed or was killed", "-rR"]
 # Real tabs mostly wait; a file stays in one process, because its tests share a browser or a booted interpreter.
 _E2E = ["e2e", *_CRASHED, "--numprocesses=3", "--dist=loadfile", "-m", "not alone and not thorough"]
