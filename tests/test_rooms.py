@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "py_src" / "tabhelm"
-BOTTOM = {"errors", "json_text", "names", "messages"}
+BOTTOM = {"errors", "json_text", "listeners", "names", "messages"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "json_text": set(),
+    "listeners": set(),
     "names": {"errors"},
     "messages": {"errors"},
     "ports": {"errors"},

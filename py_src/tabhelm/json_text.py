@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any
+import sys
+from typing import Any, TypeGuard
 
 from tabhelm.errors import NotCloneable
 
@@ -32,6 +33,12 @@ def loads(text: str) -> Any:
     if deeper_than(text, MAX_DEPTH):
         raise TooDeep(f"JSON nested deeper than {MAX_DEPTH} levels")
     return json.loads(text)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is a finite number, and no boolean. JSON may hold whole numbers that no float can: they are none."""
+    most = sys.float_info.max
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -most <= value <= most
 
 
 def deeper_than(text: str, levels: int) -> bool:

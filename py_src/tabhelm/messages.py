@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tabhelm.json_text import TooDeep, loads
+from tabhelm.json_text import TooDeep, is_number, loads
 from tabhelm.names import MAX_NAME
 
 WIRE_VERSION = 1
@@ -272,7 +272,7 @@ def decode(data: object) -> Message:
         raise Ignored("unknown-kind")
     try:
         return reader(value)
-    except (KeyError, TypeError, ValueError, OverflowError):  # the last: a whole number that no float can hold
+    except (KeyError, TypeError, ValueError):
         raise Ignored("malformed") from None
 
 
@@ -503,16 +503,15 @@ def _flag(value: object) -> bool:
 
 
 def _number(value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+    if not is_number(value):
         raise ValueError("number")
     return float(value)
 
 
 def _seconds(value: object, *, most: float = math.inf) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not 0 <= value <= most:  # type: ignore[operator]
+    if not is_number(value) or not 0 <= value <= most:
         raise ValueError("seconds")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 def _list(value: object) -> list[Any]:

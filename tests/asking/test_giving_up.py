@@ -83,13 +83,13 @@ def test_a_cancelled_question_leaves_nothing_behind() -> None:
         asker = join(world, "z")
         election = asker.lead(requires={"nobody-has-it"})
         await world.sleep(1.0)
-        before = len(election._subscribers)
+        before = len(election._listeners)
         for _ in range(5):
             asking = asker.agent.start(election.ask("echo", timeout=600.0))
             await world.sleep(0.1)
             asker.call(asking.cancel)
             await cancelled(asking)
-        assert len(election._subscribers) == before
+        assert len(election._listeners) == before
         assert asker.services.exchange.asking._open == {}
 
     simulate(main)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, fields
 from inspect import iscoroutinefunction
@@ -10,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from tabhelm.election.takeover import Takeover
 from tabhelm.errors import InvalidName, InvalidPolicy
+from tabhelm.json_text import is_number
 from tabhelm.names import check_scope
 from tabhelm.presence import TabInfo
 
@@ -159,9 +159,8 @@ def _function(key: str, value: object) -> None:
 
 
 def _time(key: str, value: object, unit: str = "seconds", *, zero: bool = False) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
-        raise InvalidPolicy(f"{key} {value!r} is not valid: a positive number of {unit} is expected")
+    if not is_number(value) or value < 0 or (value == 0 and not zero):
+        raise InvalidPolicy(f"{key} {value!r:.60} is not valid: a positive number of {unit} is expected")
 
 
 def _session(value: object) -> None:

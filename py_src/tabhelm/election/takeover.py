@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tabhelm.errors import InvalidPolicy
+from tabhelm.json_text import is_number
 
 LEAST = 10.0
 """Seconds: two beats of a leader. Who has not heard it for less has proved nothing."""
@@ -41,16 +41,15 @@ class Takeover:
         """From a page's policy: milliseconds, or ``"never"``."""
         if value == "never":
             return cls.never
-        if not isinstance(value, (int, float)) or not _enough(value / 1000):
+        if not is_number(value) or not _enough(value / 1000):
             raise InvalidPolicy(
-                f'{key} {value!r} is not valid: at least {LEAST * 1000:g} milliseconds, or "never", are expected'
+                f'{key} {value!r:.60} is not valid: at least {LEAST * 1000:g} milliseconds, or "never", are expected'
             )
         return cls(value / 1000)
 
 
 def _enough(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= LEAST  # type: ignore[arg-type,operator]
+    return is_number(value) and value >= LEAST
 
 
 Takeover.never = Takeover(None)

@@ -9,13 +9,13 @@ nothing; ``pageshow`` joins again under a new connection, and the same elections
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tabhelm.errors import InvalidName, InvalidPolicy, LockWithdrawn, NoAuthority
 from tabhelm.host.stillness import BEATS, Stillness
+from tabhelm.json_text import is_number
 from tabhelm.names import check_part, check_protocol, check_scope, engine_lock
 from tabhelm.ports import HeldLock, LifecycleEvent, LockEnd, Locks, LockSnapshot, PageLifecycle, Ports
 from tabhelm.ports.locks import LockMode
@@ -47,9 +47,10 @@ class JoinOptions:
         object.__setattr__(self, "capabilities", check_words("capabilities", self.capabilities))
         self.facts()
         stall = self.stall_after
-        number = isinstance(stall, (int, float)) and not isinstance(stall, bool) and math.isfinite(stall)
-        if not number or stall < LEAST_STALL:
-            raise InvalidPolicy(f"stall_after {stall!r} is not valid: at least {LEAST_STALL:g} seconds are expected")
+        if not is_number(stall) or stall < LEAST_STALL:
+            raise InvalidPolicy(
+                f"stall_after {stall!r:.60} is not valid: at least {LEAST_STALL:g} seconds are expected"
+            )
 
     def facts(self) -> TabFacts:
         """What the tab says of itself at first."""

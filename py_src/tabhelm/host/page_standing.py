@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from tabhelm.election.eligibility import MAX_REASON
 from tabhelm.errors import MalformedMessage
 from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.wire import Message, field, optional_text
+from tabhelm.json_text import is_number
 from tabhelm.leadership import Election
 from tabhelm.ports import Clock
 
@@ -42,7 +42,7 @@ class PageStanding:
         election = self._election(field(message, "election", str))
         unfit = optional_text(message, "unfit")
         score: Any = message.get("score", 0)
-        if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
+        if not is_number(score):
             raise MalformedMessage(f"{message.get('type')!r} message: score {score!r:.60} is no number")
         if election is not None:  # else it has just ended
             election.page_says(unfit[:MAX_REASON] or "ineligible" if unfit is not None else None, float(score))

@@ -3,11 +3,11 @@ wrong."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from tabhelm.errors import MalformedMessage
+from tabhelm.json_text import is_number
 from tabhelm.ports import PageState
 from tabhelm.ports.lifecycle import LIFECYCLES, Lifecycle
 
@@ -31,8 +31,8 @@ def milliseconds(message: Message, name: str, default: float) -> float:
     value = message.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise MalformedMessage(f"{name} {value!r} is not valid: a positive number of milliseconds is expected")
+    if not is_number(value) or value <= 0:
+        raise MalformedMessage(f"{name} {value!r:.60} is not valid: a positive number of milliseconds is expected")
     return value / 1000
 
 

@@ -6,7 +6,6 @@ or when its handler is declared idempotent; else its asker learns that nobody kn
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from tabhelm.errors import (
     TabhelmError,
     TooManyCalls,
 )
-from tabhelm.json_text import loads
+from tabhelm.json_text import is_number, loads
 from tabhelm.leadership.bodies import Address
 from tabhelm.messages import Accepted, Reply, Request
 from tabhelm.ports import Timer
@@ -302,10 +301,9 @@ def check_timeout(timeout: object) -> float:
     Raises:
         ValueError: it is no positive number of at most a day.
     """
-    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and math.isfinite(timeout)
-    if not number or not 0 < timeout <= LONGEST:  # type: ignore[operator]
+    if not is_number(timeout) or not 0 < timeout <= LONGEST:
         raise ValueError(f"timeout {timeout!r:.80} is not valid: a number of seconds, up to a day, is expected")
-    return float(timeout)  # type: ignore[arg-type]
+    return float(timeout)
 
 
 def _failure(resource: str, method: str, told: Any) -> HandlerFailed:

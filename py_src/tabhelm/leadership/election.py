@@ -35,6 +35,7 @@ from tabhelm.leadership.states import (
     name_of,
 )
 from tabhelm.leadership.term import Term
+from tabhelm.listeners import Listeners
 from tabhelm.names import Resource
 from tabhelm.observe import LeadershipChanged
 from tabhelm.ports import Timer
@@ -88,7 +89,7 @@ class Election:
         self._leaderless_since: float | None = None
         self._term: Term | None = None
         self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
-        self._subscribers: list[Callable[[State], None]] = []
+        self._listeners: Listeners[[State]] = Listeners(f"subscriber of election {self.key}", services.events.failed)
         self._unsubscribe = services.roster.subscribe(self._heard_news)
         self._follower = services.exchange.publishing.follow(self.key)
         self._task = services.tasks.start(self._run(), f"election {self.key}")
@@ -198,13 +199,7 @@ class Election:
 
     def subscribe(self, subscriber: Callable[[State], None]) -> Callable[[], None]:
         """Call back at every change of ``status``; returns the way to stop."""
-        self._subscribers.append(subscriber)
-
-        def unsubscribe() -> None:
-            if subscriber in self._subscribers:
-                self._subscribers.remove(subscriber)
-
-        return unsubscribe
+        return self._listeners.add(subscriber)
 
     # -- for its term (``Office``) ------------------------------------------------------------------------------------
 
@@ -241,12 +236,7 @@ class Election:
         self.services.events.emit(
             LeadershipChanged(self.key, info.tab_id, before, after, reason, epoch, info.lifecycle, info.visible)
         )
-        for subscriber in list(self._subscribers):
-            try:
-                subscriber(state)
-            except Exception as error:  # dropped: watching must not break what is watched
-                self._subscribers.remove(subscriber)
-                self.services.events.failed(f"subscriber of election {self.key}", error)
+        self._listeners.tell(state)
 
     # -- the run ------------------------------------------------------------------------------------------------------
 

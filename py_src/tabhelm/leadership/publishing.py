@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabhelm.json_text import loads
 from tabhelm.leadership.bodies import Address
+from tabhelm.listeners import Listeners
 from tabhelm.messages import Resync, StateNote
 from tabhelm.ports import Timer
 
@@ -60,29 +61,17 @@ class Follower:
         """Of a tenure that is not known to lead, yet."""
         self.users = 0
         """Elections that look at it."""
-        self._failed = failed
-        self._subscribers: list[Callable[[PublishedState], None]] = []
+        self._listeners: Listeners[[PublishedState]] = Listeners(f"state subscriber of {resource}", failed)
 
     def subscribe(self, subscriber: Callable[[PublishedState], None]) -> Callable[[], None]:
         """Call back at every change; returns the way to stop. One that raises is dropped."""
-        self._subscribers.append(subscriber)
-
-        def stop() -> None:
-            if subscriber in self._subscribers:
-                self._subscribers.remove(subscriber)
-
-        return stop
+        return self._listeners.add(subscriber)
 
     def show(self, state: PublishedState) -> None:
         if state == self.state:
             return
         self.state = state
-        for subscriber in list(self._subscribers):
-            try:
-                subscriber(state)
-            except Exception as error:
-                self._subscribers.remove(subscriber)
-                self._failed(f"state subscriber of {self.resource}", error)
+        self._listeners.tell(state)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tabhelm.listeners import Listeners
+
 
 @dataclass(frozen=True, slots=True)
 class EngineReady:
@@ -241,19 +243,14 @@ class Events:
         self.recent: deque[Event] = deque(maxlen=keep)
         self.counts: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
-        self._subscribers: list[Callable[[Event], None]] = []
+        self._listeners: Listeners[[Event]] = Listeners("event-subscriber", self.failed)
 
     def emit(self, event: Event) -> None:
         """Record an event and hand it on. A subscriber that raises is dropped: watching must not break what is
         watched."""
         self.recent.append(event)
         self.counts[event_type(event)] += 1
-        for subscriber in list(self._subscribers):
-            try:
-                subscriber(event)
-            except Exception as error:
-                self._subscribers.remove(subscriber)
-                self.emit(TaskFailed("event-subscriber", f"{type(error).__name__}: {error}"))
+        self._listeners.tell(event)
 
     def ignored(self, reason: str) -> None:
         """Count an ignored message; an event only at 1, 10, 100 …, so that a flood of them cannot flood the log."""
@@ -272,10 +269,4 @@ class Events:
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Call back at every event; returns the way to stop."""
-        self._subscribers.append(subscriber)
-
-        def stop() -> None:
-            if subscriber in self._subscribers:
-                self._subscribers.remove(subscriber)
-
-        return stop
+        return self._listeners.add(subscriber)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tabhelm.listeners import Listeners
 from tabhelm.messages import Nudge, encode
 from tabhelm.observe import Events
 from tabhelm.ports import Channel, Clock, Database, Entropy, Http
@@ -29,49 +30,39 @@ class SharedQueue:
         self.paused: str | None = None
         self.last_error: str | None = None
         self._hub = hub
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: Listeners[[]] = Listeners(f"subscriber of queue {resource}", services.events.failed)
 
     def changed(self) -> None:
         """We changed something: tell our own listeners and the other engines."""
-        self._tell()
+        self._listeners.tell()
         self._hub.post(self.resource, resume=False)
 
     def pause(self, reason: str) -> None:
         """Stop sending until ``resume``: no retry can help (signed out, not allowed)."""
         self.paused = reason
-        self._tell()
+        self._listeners.tell()
 
     def unpause(self) -> None:
         """Sending works again, or is to be tried afresh."""
         if self.paused is not None:
             self.paused = None
-            self._tell()
+            self._listeners.tell()
 
     def resume(self) -> None:
         """Go on, wherever the queue is flushed."""
         self.paused = None
-        self._tell()
+        self._listeners.tell()
         self._hub.post(self.resource, resume=True)
 
     def heard(self, nudge: Nudge) -> None:
         """Another engine changed something."""
         if nudge.resume:
             self.paused = None
-        self._tell()
+        self._listeners.tell()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call back when something changed; returns the way to stop."""
-        self._listeners.append(listener)
-
-        def stop() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return stop
-
-    def _tell(self) -> None:
-        for listener in list(self._listeners):
-            listener()
+        return self._listeners.add(listener)
 
 
 class QueueHub:
