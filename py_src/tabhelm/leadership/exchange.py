@@ -69,7 +69,7 @@ class Exchange:
 
     def own(self, connection: str) -> bool:
         """Whether this is a tab of ours."""
-        tabs, _ = self.roster.own_notes(0.0)
+        tabs = self.roster.own_tabs()
         return any(note.connection == connection for note in tabs)
 
     @staticmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tabhelm.messages import Beacon, LeaderNote, LeaderSigns, Progress, TabNote, encode
 from tabhelm.names import is_queue
 from tabhelm.ports import Channel, Clock, Entropy, Timer
@@ -76,15 +74,16 @@ class Beaconer:
 
     def greet(self) -> None:
         """An engine that we did not know has spoken: tell it who is here."""
-        if self._due is None and self._own() is not None and not self._suspended:
+        if self._due is None and self._roster.own_part() is not None and not self._suspended:
             self._speak_in(self._entropy.uniform(*GREETING))
 
     def _changed(self) -> None:
         if self._suspended:
             return
         # Others' changes come through here too; only a change of our own part is worth a message.
-        if self._own() != self._said:
-            if self._own() is None:
+        own = self._roster.own_part()
+        if own != self._said:
+            if own is None:
                 self.speak()  # at once: an engine whose last page went to the cache is suspended in some milliseconds
             else:
                 self._speak_in(COALESCE)
@@ -100,12 +99,6 @@ class Beaconer:
             self._due.cancel()
         self._due, self._due_at = self._clock.call_later(seconds, self.speak), at
 
-    def _own(self) -> object:
-        tabs, leaders = self._roster.own_notes(0.0)  # at time 0 all ages are 0: growing older is no change
-        # A loop may tell its progress as often as it likes: it goes out with the next beat.
-        quiet = tuple(replace(note, progress=None, progress_age=None) for note in leaders)
-        return (tabs, quiet) if tabs else None
-
     def speak(self) -> None:
         """Say now who is here."""
         if self._suspended:
@@ -117,7 +110,7 @@ class Beaconer:
             self._beat.cancel()
             self._beat = None
         tabs, leaders = self._roster.own_notes(self._clock.monotonic())
-        own = self._own()
+        own = self._roster.own_part()
         if own is None and self._said is None:
             return
         self._said = own

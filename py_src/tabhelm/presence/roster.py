@@ -190,6 +190,14 @@ class Roster:
         tabs = tuple(replace(note, age=max(0.0, now - self._own_at[key])) for key, note in self._own.items())
         return tabs, tuple(self._own_leader(key, now) for key in self._leading)
 
+    def own_part(self) -> object:
+        """What ``own_notes`` says, to be compared: without ages, and without progress, which a loop may tell as often as
+        it likes. ``None`` without tabs."""
+        if not self._own:
+            return None
+        leaders = tuple((note, self._reports[key]().health) for key, note in self._leading.items())
+        return tuple(self._own.values()), leaders
+
     def _own_leader(self, key: tuple[str, str], now: float) -> LeaderNote:
         report = self._reports[key]()
         return replace(
@@ -276,8 +284,10 @@ class Roster:
 
     def tabs(self, now: float) -> list[TabInfo]:
         """All known tabs, our own first."""
-        tabs, _ = self.own_notes(now)
-        found = [TabInfo.of(note, self.engine_id, "alive", build=self.build) for note in tabs]
+        found = [
+            TabInfo.of(note, self.engine_id, "alive", max(0.0, now - self._own_at[key]), build=self.build)
+            for key, note in self._own.items()
+        ]
         for engine_id, heard in self._engines.items():
             liveness, build = self._liveness(heard, now), heard.beacon.build
             found += [TabInfo.of(note, engine_id, liveness, now - heard.at, build=build) for note in heard.beacon.tabs]
@@ -285,8 +295,8 @@ class Roster:
 
     def leaders(self, now: float) -> list[LeaderInfo]:
         """All that are said to lead, our own first."""
-        tabs, own = self.own_notes(now)
-        found = [_leader_info(note, "alive", 0.0, self.engine_id, tabs) for note in own]
+        own = (self._own_leader(key, now) for key in self._leading)
+        found = [_leader_info(note, "alive", 0.0, self.engine_id, self._own.values()) for note in own]
         for engine_id, heard in self._engines.items():
             liveness, older = self._liveness(heard, now), now - heard.at
             found += [
