@@ -191,8 +191,8 @@ class Roster:
         return tabs, tuple(self._own_leader(key, now) for key in self._leading)
 
     def own_part(self) -> object:
-        """What ``own_notes`` says, to be compared: without ages, and without progress, which a loop may tell as often as
-        it likes. ``None`` without tabs."""
+        """What ``own_notes`` says, to be compared: without ages, and without progress, which a loop may tell as often
+        as it likes. ``None`` without tabs."""
         if not self._own:
             return None
         leaders = tuple((note, self._reports[key]().health) for key, note in self._leading.items())
