@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tabhelm.ports.channel import Channel, Channels
 from tabhelm.ports.clock import Clock, Timer
-from tabhelm.ports.database import Database, Databases, Index, KeyRange, Schema, Store, Transaction
+from tabhelm.ports.database import Database, Databases, Index, KeyRange, Opaque, Schema, Store, Transaction
 from tabhelm.ports.entropy import Entropy
 from tabhelm.ports.http import Http, HttpAnswer
 from tabhelm.ports.lifecycle import Lifecycle, LifecycleEvent, PageLifecycle, PageState
@@ -46,6 +46,7 @@ __all__ = [
     "LockInfo",
     "LockSnapshot",
     "Locks",
+    "Opaque",
     "PageLifecycle",
     "PageState",
     "Ports",

@@ -4,7 +4,7 @@ Awaiting in an asyncio task kills an IndexedDB transaction in every engine. So a
 ``async def body(tx)`` that the port drives synchronously from inside the success callbacks; it may await only what
 ``tx`` returns. Success means *complete* (committed), not that the last request succeeded.
 
-Values are what JSON can hold; keys are ``str``, ``int`` or lists of them.
+Values are what JSON can hold, and ``Opaque`` fields; keys are ``str``, ``int`` or lists of them.
 """
 
 from __future__ import annotations
@@ -59,6 +59,35 @@ class KeyRange:
     def prefix(cls, *parts: str | int) -> KeyRange:
         """All array keys that begin with these parts (an array sorts after every number and string)."""
         return cls(list(parts), [*parts, []])
+
+
+class Opaque:
+    """A value that the database carries as it is: anything that structured clone takes (a Blob, a Map, typed arrays, an
+    object with cycles). Only a *field of a record* may be one, ``{"id": 1, "value": Opaque(value)}``; it comes back as
+    an ``Opaque`` of a copy, through ``get``, ``get_all`` and any further ``put``.
+
+    ``value`` is an object of JavaScript or plain Python data (``dict``, ``list``, ``bytes``, numbers, text, ``None``);
+    in a browser a read gives JavaScript's objects, whoever wrote. Two are equal only if they are the same; copying one
+    (also by ``dataclasses.asdict``) gives the same again.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def python(self) -> Any:
+        """The value as Python data, as far as it can be: for Python code that wants to look into it."""
+        return self.value
+
+    def __copy__(self) -> Opaque:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Opaque:
+        return self
+
+    def __repr__(self) -> str:
+        return f"Opaque({type(self.value).__name__})"
 
 
 class Transaction(Protocol):
