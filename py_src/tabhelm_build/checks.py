@@ -12,6 +12,7 @@ from tabhelm_build.bootstrap import say
 from tabhelm_build.browsers import find_engines
 from tabhelm_build.bundle import ROOT, WEB, build_bundle, ensure_node_modules
 from tabhelm_build.node import run_node
+from tabhelm_build.postgres import find_postgres
 
 _NO_TESTS_RAN = 5
 """What pytest exits with when a selection matches nothing."""
@@ -37,6 +38,7 @@ def test(which: str, pytest_arguments: Sequence[str]) -> int:
         build_bundle()
         build_bundle(ROOT / "dist-second", tag="second")
         find_engines()
+    find_postgres()
     code = _NO_TESTS_RAN
     for selection in selections(which, pytest_arguments):
         say(f"pytest {' '.join(selection)}")
