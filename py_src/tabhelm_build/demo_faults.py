@@ -10,6 +10,10 @@
                     ``retry_after_s`` and ``location`` go with it, or stand for 200, 503 and 302
 ``drop_answers``    apply, then break the connection without an answer. A browser may send the same request again by
                     itself if it used a kept-alive connection; the receiver refuses that as overtaken
+``twice``           hand the request to the receiver twice and answer what it says the second time, as a proxy does that
+                    lost the first answer and asks again
+``echo_ms``         so long after the answer hand the same request to the receiver once more, for nobody to hear: a
+                    copy that the network kept. Its entry in the log has ``"echo": true``
 ``resource``        only requests whose token is of this resource are touched
 ``count``           how many requests are touched; without it, all until the next change
 
@@ -51,6 +55,8 @@ class Faults:
     retry_after_s: float | None = None
     location: str | None = None
     drop_answers: bool = False
+    twice: bool = False
+    echo_ms: float | None = None
     resource: str | None = None
     count: int | None = None
 
@@ -68,9 +74,9 @@ class Faults:
         for key, value in wanted.items():
             if key not in known:
                 raise ValueError(f"there is no fault {key!r}; known are {', '.join(sorted(known | {'release'}))}")
-            if key in ("hold", "stall", "drop_answers") and not isinstance(value, bool):
+            if key in ("hold", "stall", "drop_answers", "twice") and not isinstance(value, bool):
                 raise ValueError(f"{key} must be true or false, not {value!r}")
-            if key in ("delay_ms", "retry_after_s") and not (_number(value) and value >= 0):
+            if key in ("delay_ms", "retry_after_s", "echo_ms") and not (_number(value) and value >= 0):
                 raise ValueError(f"{key} must be a number of at least 0, not {value!r}")
             if key == "status" and not (_whole(value) and 200 <= value <= 599):
                 raise ValueError(f"status must be a whole number of 200 to 599, not {value!r}")
@@ -90,6 +96,7 @@ class FaultyReceiver:
         self._released = asyncio.Event()
         self._held = 0
         self._waiting: set[asyncio.Task[Any]] = set()
+        self._echoes: set[asyncio.Task[None]] = set()
         self.log: deque[dict[str, Any]] = deque(maxlen=_MAX_LOG)
         """Every POST in order of arrival. ``outcome`` is ``open``, ``delayed``, ``held``, ``stalled``, ``broken off``
         (by its sender before it was read, or by the server's end), or the status; ``answered`` is false while that was
@@ -120,7 +127,7 @@ class FaultyReceiver:
 
     def break_off(self) -> None:
         """Break the connections of all requests that wait for something; they are not applied. For the server's end."""
-        for task in self._waiting:
+        for task in [*self._waiting, *self._echoes]:
             task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,7 +158,11 @@ class FaultyReceiver:
             await _answer(send, faults, status)
             entry["answered"] = True
             return
-        await self._apply(scope, _replayed(read, receive), send, entry, faults.drop_answers)
+        if faults.twice:
+            await self._apply(dict(scope), _replayed(read, receive), send, entry, silent=True)
+        await self._apply(dict(scope), _replayed(read, receive), send, entry, silent=faults.drop_answers)
+        if faults.echo_ms is not None:
+            self._echo_later(faults.echo_ms / 1000, dict(scope), read, entry)
         if faults.drop_answers:
             await _abort(scope, receive)
 
@@ -183,7 +194,18 @@ class FaultyReceiver:
         finally:
             self._waiting.discard(task)
 
-    async def _apply(self, scope: Scope, receive: Receive, send: Send, entry: dict[str, Any], silent: bool) -> None:
+    def _echo_later(self, delay: float, scope: Scope, read: list[Message], entry: Mapping[str, Any]) -> None:
+        async def echo() -> None:
+            await asyncio.sleep(delay)
+            again = {**entry, "at_ms": round(time.time() * 1000), "outcome": "open", "answered": False, "echo": True}
+            self.log.append(again)
+            await self._apply(scope, _replayed(read, _left), _nobody, again, silent=True)
+
+        task = asyncio.ensure_future(echo())
+        self._echoes.add(task)
+        task.add_done_callback(self._echoes.discard)
+
+    async def _apply(self, scope: Scope, receive: Receive, send: Send, entry: dict[str, Any], *, silent: bool) -> None:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 entry["outcome"] = message["status"]
@@ -210,6 +232,14 @@ async def _abort(scope: Scope, receive: Receive) -> None:
     """Break the connection, and wait until the web server knows: it complains about a missing answer otherwise."""
     scope["extensions"][ABORT]()
     await _gone(receive)
+
+
+async def _left() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def _nobody(message: Message) -> None:
+    pass
 
 
 async def _gone(receive: Receive) -> None:

@@ -175,3 +175,25 @@ def test_faults_of_one_resource_leave_the_others_alone(server: DemoServer, write
     assert bob.send().status_code == 200
     assert [ann.send().status_code for _ in range(2)] == [503, 200]
     assert server.faults() == {"held": 0, "faults": {}}
+
+
+def test_a_request_is_delivered_twice(server: DemoServer, writer: Callable[..., Writer]) -> None:
+    ann = writer()
+    server.faults(twice=True, count=1)
+    answer = ann.send("once")
+    assert answer.status_code == 409, "the answer is that of the second time, when the token is used up"
+    assert payloads(server, ann) == ["once"]
+    assert ann.send("next").status_code == 200
+
+
+def test_a_copy_of_a_request_comes_later(server: DemoServer, writer: Callable[..., Writer]) -> None:
+    old, new = writer(epoch=1), writer(epoch=2, owner="bob")
+    server.faults(echo_ms=200, count=1)
+    assert old.send("once").status_code == 200
+    assert new.send("newer").status_code == 200
+
+    def echoes() -> list[dict[str, Any]]:
+        return [entry for entry in server.requests() if entry.get("echo") and entry["resource"] == old.resource]
+
+    until(lambda: [(e["outcome"], e["answered"]) for e in echoes()] == [(409, False)], "the copy is refused")
+    assert payloads(server, old) == ["once", "newer"]
