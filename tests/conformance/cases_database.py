@@ -9,7 +9,7 @@ from typing import Any
 from cases_kit import cases, eventually, fresh, raised, spawn
 
 from tabhelm.errors import DatabaseClosed, DatabaseError, ForeignAwait, KeyExists
-from tabhelm.ports import Database, Index, KeyRange, Ports, Schema, Store, Transaction
+from tabhelm.ports import Database, Index, KeyRange, Opaque, Ports, Schema, Store, Transaction
 
 SCHEMA = Schema(
     1,
@@ -83,6 +83,70 @@ async def values_are_copies(here: Ports, there: Ports) -> None:
     assert first == {"id": "a", "inner": [1]}, f"the store shares the caller's list: {first}"
     first["inner"].append(3)
     assert await all_of(database, "items") == [{"id": "a", "inner": [1]}], "the store shares the reader's list"
+    database.close()
+
+
+async def opaque_values_are_carried_as_they_are(here: Ports, there: Ports) -> None:
+    """Through put, add_all, get, get_all and another put of what was read; the rest of the record stays readable."""
+    name = fresh(here, "db")
+    mine, theirs = opened(here, name), opened(there, name)
+    values: list[Any] = [
+        {"text": "äß🦀", "n": 1.5, "bytes": b"\x00\xff", "deep": [[1, {"none": None}], {}], "yes": True},
+        b"alone",
+        "text",
+        17,
+        None,
+        [],
+        {},
+    ]
+
+    async def write(tx: Transaction) -> None:
+        await tx.add_all("items", [{"id": n, "value": Opaque(value), "empty": {}} for n, value in enumerate(values)])
+        await tx.put("log", {"left": Opaque(values[0]), "n": 1, "right": Opaque("other")})
+
+    await mine.transaction(["items", "log"], "readwrite", write)
+
+    async def move(tx: Transaction) -> None:
+        for record in await tx.get_all("items"):
+            await tx.put("items", {**record, "moved": True})
+
+    await theirs.transaction(["items"], "readwrite", move)
+    for database in (mine, theirs):
+        records = await all_of(database, "items")
+        assert [record["value"].python() for record in records] == values, f"read {records}"
+        assert all(record["empty"] == {} and record["moved"] is True for record in records), f"read {records}"
+
+        async def one(tx: Transaction) -> Any:
+            return await tx.get("log", 1)
+
+        record = await database.transaction(["log"], "readonly", one)
+        assert record["left"].python() == values[0] and record["right"].python() == "other", f"read {record}"
+        database.close()
+
+
+async def opaque_values_are_copies(here: Ports, there: Ports) -> None:
+    database = opened(here)
+    inner = [1]
+    await put_items(database, {"id": "a", "value": Opaque({"inner": inner})})
+    inner.append(2)
+    (first,) = await all_of(database, "items")
+    assert first["value"].python() == {"inner": [1]}, "the store shares the caller's list"
+    database.close()
+
+
+async def opaque_values_are_fields_of_records_and_data(here: Ports, there: Ports) -> None:
+    database = opened(here)
+
+    def writer(bad: Any) -> Any:
+        async def body(tx: Transaction) -> None:
+            await tx.put("items", {"id": "good", "value": Opaque(1)})
+            await tx.add_all("items", [{"id": "also good"}, {"id": "a", "bad": bad}])
+
+        return body
+
+    for bad in ([Opaque(1)], {"deeper": Opaque(1)}, Opaque(lambda: None)):
+        await raised(DatabaseError, database.transaction(["items"], "readwrite", writer(bad)))
+    assert await all_of(database, "items") == []
     database.close()
 
 
@@ -490,6 +554,9 @@ CASES = cases(
     transactions_begin_in_the_order_of_the_calls,
     success_means_complete,
     values_are_copies,
+    opaque_values_are_carried_as_they_are,
+    opaque_values_are_copies,
+    opaque_values_are_fields_of_records_and_data,
     what_json_cannot_hold_is_refused,
     an_exception_in_the_body_aborts_and_arrives_as_itself,
     awaiting_anything_else_is_refused,

@@ -13,6 +13,7 @@ from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 from tabhelm.browser._js import Thrown, create_proxy, js, js_exception, to_js_value, to_python_value
+from tabhelm.browser.opaque import to_js_records, to_python_records
 from tabhelm.errors import DatabaseClosed, DatabaseError, ForeignAwait, KeyExists, QuotaExceeded
 from tabhelm.ports.database import Key, KeyRange, Record, Schema, Store, Transaction
 
@@ -61,18 +62,18 @@ class BrowserTransaction:
     # -- what the body calls ---------------------------------------------------------------------------------------
 
     def get(self, store: str, key: Key, *, index: str | None = None) -> _Request[Record | None]:
-        return self._ask(lambda: self._source(store, index).get(_js_key(key)))
+        return self._ask(lambda: self._source(store, index).get(_js_key(key)), to_python_records)
 
     def get_all(
         self, store: str, keys: KeyRange | None = None, *, index: str | None = None, count: int | None = None
     ) -> _Request[list[Record]]:
-        return self._ask(lambda: self._source(store, index).getAll(_js_range(keys), count))
+        return self._ask(lambda: self._source(store, index).getAll(_js_range(keys), count), to_python_records)
 
     def count(self, store: str, keys: KeyRange | None = None, *, index: str | None = None) -> _Request[int]:
         return self._ask(lambda: self._source(store, index).count(_js_range(keys)))
 
     def put(self, store: str, value: Record) -> _Request[Key]:
-        return self._ask(lambda: self._source(store).put(to_js_value(value)))
+        return self._ask(lambda: self._source(store).put(to_js_records([value])[0]))
 
     def put_all(self, store: str, values: Sequence[Record]) -> _Request[list[Key]]:
         return self._write_all(store, "put", values)
@@ -98,7 +99,7 @@ class BrowserTransaction:
 
         def ask() -> Any:
             write, last = getattr(self._source(store), method), None
-            for value in to_js_value(list(values)):
+            for value in to_js_records(values):
                 last = write(value)
                 if schema is None or schema.auto_increment:
                     requests.append(last)
@@ -109,7 +110,7 @@ class BrowserTransaction:
                 return [to_python_value(request.result) for request in requests]
             return [_key_of(schema, value) for value in values]  # no need to ask a thousand times
 
-        return self._ask(ask, keys) if values else _Request(self, list, done=True)
+        return self._ask(ask, lambda _answer: keys()) if values else _Request(self, list, done=True)
 
     def _source(self, store: str, index: str | None = None) -> Any:
         source = self._stores.get(store)
@@ -117,15 +118,15 @@ class BrowserTransaction:
             source = self._stores[store] = self._transaction.objectStore(store)
         return source.index(index) if index is not None else source
 
-    def _ask(self, ask: Callable[[], Any], read: Callable[[], Any] | None = None) -> _Request[Any]:
+    def _ask(self, ask: Callable[[], Any], read: Callable[[Any], Any] = to_python_value) -> _Request[Any]:
         try:
             asked = ask()
         except js_exception() as error:
             raise self._error(Thrown.of(error)) from None
         except (TypeError, ValueError, RecursionError) as error:
-            raise DatabaseError(f"database {self._database!r}: JSON cannot hold this value: {error}") from error
+            raise DatabaseError(f"database {self._database!r}: this value cannot be stored: {error}") from error
         asked.onsuccess = self._on_success
-        request: _Request[Any] = _Request(self, read or (lambda: to_python_value(asked.result)))
+        request: _Request[Any] = _Request(self, lambda: read(asked.result))
         self._waiting.append(request)
         return request
 

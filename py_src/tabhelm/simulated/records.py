@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 from bisect import bisect_left, bisect_right, insort
 from typing import Any
 
 from tabhelm.errors import DatabaseError, KeyExists
-from tabhelm.ports.database import Index, Key, KeyRange, Record, Store
+from tabhelm.ports.database import Index, Key, KeyRange, Opaque, Record, Store
 
 Encoded = tuple[Any, ...]
 _BIGGEST = 2**53 - 1
@@ -54,6 +56,33 @@ def clone(value: object, path: str = "value") -> Any:
                 raise DatabaseError(f"{path} has the key {name!r}: only strings may name members")
         return {name: clone(item, f"{path}.{name}") for name, item in value.items()}
     raise DatabaseError(f"{path} cannot be stored: {type(value).__name__} is not what JSON can hold")
+
+
+def clone_record(value: Any, path: str = "value") -> Any:
+    """A deep copy of a record, its ``Opaque`` fields included; of anything else what ``clone`` makes of it.
+
+    Raises:
+        DatabaseError: it holds what cannot be stored.
+    """
+    if not isinstance(value, dict):
+        return clone(value, path)
+    held = {name: item for name, item in value.items() if isinstance(item, Opaque)}
+    if not held:
+        return clone(value, path)
+    made = clone({name: None if name in held else item for name, item in value.items()}, path)
+    for name, item in held.items():
+        if callable(item.value):
+            raise DatabaseError(f"{path}.{name} cannot be stored: {type(item.value).__name__} is no data")
+        try:
+            made[name] = Opaque(copy.deepcopy(item.value))
+        except (TypeError, RecursionError) as error:
+            raise DatabaseError(f"{path}.{name} cannot be stored: {error}") from None
+    return made
+
+
+def size_of(record: Record) -> int:
+    """Bytes that a stored record is said to take: those of its JSON, and of what its ``Opaque`` fields show."""
+    return len(json.dumps(record, default=lambda held: repr(held.value)))
 
 
 def key_at(value: Record, key_path: str | tuple[str, ...]) -> Any:
@@ -137,17 +166,17 @@ class ObjectStore:
         """Copy a record and give it its key, generated if the store does that; also the generator's next value."""
         if not isinstance(value, dict):
             raise DatabaseError(f"{path} of store {self.shape.name!r} is {type(value).__name__}: a dict is expected")
-        copy: Record = clone(value, path)
-        key = key_at(copy, self.shape.key_path)
+        made: Record = clone_record(value, path)
+        key = key_at(made, self.shape.key_path)
         generator = self.generator
         if key is None:
             if not self.shape.auto_increment or not isinstance(self.shape.key_path, str):
                 raise DatabaseError(f"{path} has no valid key at {self.shape.key_path!r} of store {self.shape.name!r}")
-            key = copy[self.shape.key_path] = generator
+            key = made[self.shape.key_path] = generator
             generator += 1
         elif self.shape.auto_increment and isinstance(key, (int, float)) and key >= generator:
             generator = math.floor(key) + 1
-        return key, copy, generator
+        return key, made, generator
 
     def write(self, key: Key, value: Record, size: int, *, new: bool) -> tuple[Encoded, tuple[Key, Record, int] | None]:
         """Store a prepared record.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,7 +15,7 @@ from tabhelm.errors import DatabaseError, ForeignAwait, QuotaExceeded
 from tabhelm.ports.database import Durability, Key, KeyRange, Record, TransactionMode
 from tabhelm.simulated.faults import draw
 from tabhelm.simulated.loop import fail, settle
-from tabhelm.simulated.records import Bounds, ObjectStore, clone
+from tabhelm.simulated.records import Bounds, ObjectStore, clone_record, size_of
 
 if TYPE_CHECKING:
     from tabhelm.simulated.database import SimulatedDatabase, Stored
@@ -93,20 +92,20 @@ class AgentTransaction:
 
     def get(self, store: str, key: Key, *, index: str | None = None) -> Request[Record | None]:
         data = self._store(store)
-        return self._request(lambda: clone(data.one(key, index)))
+        return self._request(lambda: clone_record(data.one(key, index)))
 
     def get_all(
         self, store: str, keys: KeyRange | None = None, *, index: str | None = None, count: int | None = None
     ) -> Request[list[Record]]:
         data, bounds = self._store(store), Bounds(keys)
-        return self._request(lambda: [clone(record) for record in data.select(bounds, index)[:count]])
+        return self._request(lambda: [clone_record(record) for record in data.select(bounds, index)[:count]])
 
     def count(self, store: str, keys: KeyRange | None = None, *, index: str | None = None) -> Request[int]:
         data, bounds = self._store(store), Bounds(keys)
         return self._request(lambda: len(data.select(bounds, index)))
 
     def put(self, store: str, value: Record) -> Request[Key]:
-        data, copy = self._store(store, write=True), clone(value)
+        data, copy = self._store(store, write=True), clone_record(value)
         return self._request(lambda: self._write(data, copy, "value", new=False))
 
     def put_all(self, store: str, values: Sequence[Record]) -> Request[list[Key]]:
@@ -132,7 +131,7 @@ class AgentTransaction:
 
     def _write_all(self, store: str, values: Sequence[Record], *, new: bool) -> Request[list[Key]]:
         data = self._store(store, write=True)
-        copies = [clone(value, f"values[{i}]") for i, value in enumerate(values)]
+        copies = [clone_record(value, f"values[{i}]") for i, value in enumerate(values)]
         return self._request(
             lambda: [self._write(data, copy, f"values[{i}]", new=new) for i, copy in enumerate(copies)]
         )
@@ -286,7 +285,7 @@ class AgentTransaction:
     def _write(self, data: ObjectStore, value: Record, path: str, *, new: bool) -> Key:
         storage = self.stored.storage
         key, copy, generator = data.prepare(value, path)
-        size = len(json.dumps(copy))
+        size = size_of(copy)
         quota = storage.world.faults.quota
         if quota is not None and storage.size + size > quota:
             raise QuotaExceeded(f"storing {size} bytes in {data.shape.name!r} would exceed the quota of {quota} bytes")
