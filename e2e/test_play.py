@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+KEYS = {
+    "tabs", "operations", "accepted", "duplicates", "lost", "stale_accepted", "stale_rejected",
+    "leaders", "failover_ms", "ready_ms", "verdict",
+}  # fmt: skip
 
 
 async def test_the_demo_plays_and_keeps_its_promises(chromium_path: str) -> None:
@@ -21,12 +25,14 @@ async def test_the_demo_plays_and_keeps_its_promises(chromium_path: str) -> None
     print(timeline.decode())
     assert process.returncode == 0, out.decode() + timeline.decode()
     result = json.loads(out)
+    assert result.keys() == KEYS
     assert result["verdict"] == "passed"
     assert result["tabs"] == 4
     assert result["accepted"] == result["operations"] >= 65
     assert (result["lost"], result["duplicates"], result["stale_accepted"]) == (0, 0, 0)
     assert result["stale_rejected"] >= 2, "the dead leaders' late batches must have been refused"
     epochs = [leader["epoch"] for leader in result["leaders"]]
+    assert all(leader.keys() == {"tab", "epoch"} for leader in result["leaders"])
     assert epochs == sorted(set(epochs)) and len(epochs) >= 4
     assert set(result["failover_ms"]) == {"crash", "engine_crash", "freeze"}
     assert len(result["ready_ms"]) == 4
