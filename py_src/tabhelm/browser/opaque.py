@@ -1,6 +1,6 @@
 """Records with ``Opaque`` fields, to JavaScript and back.
 
-Such a field is stored as a ``Map`` of one entry. ``JSON.stringify`` writes any ``Map`` as ``{}`` and never looks into it,
+Such a field is stored as a ``Map`` of one entry. ``JSON.stringify`` writes any ``Map`` as ``{}``, never looking inside:
 so a whole answer still crosses the bridge as one text, whatever its values are (large, cyclic, a BigInt), and only the
 values themselves are fetched, each as it is. A stored ``Map`` cannot be anything else: the rest of a record is JSON.
 """
