@@ -82,3 +82,10 @@ def test_only_the_browser_room_knows_javascript_and_nobody_an_ambient_clock(path
         text = path.read_text()
         for banned in ("asyncio.sleep", "asyncio.timeout(", "asyncio.wait(", "asyncio.shield(", "asyncio.run("):
             assert banned not in text, f"{path.name} uses {banned}"
+
+
+def test_the_documentation_has_a_row_for_each_room() -> None:
+    text = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    told = {name.strip("`/") for row in rows for name in row.replace(",", " ").split()}
+    assert ALLOWED.keys() - told == set()
