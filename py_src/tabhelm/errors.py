@@ -4,6 +4,8 @@ TabhelmError
 ├── InvalidName            (ValueError)   a part of a lock, channel or resource name is not allowed
 ├── InvalidPolicy          (ValueError)   a policy holds an unknown key or an impossible combination
 ├── InvalidPayload         (ValueError)   an operation's payload cannot be stored or sent
+├── InvalidOptions         (ValueError)   a queue was opened with an unknown option, a wrong value or a contradiction
+├── QueueFull                             a queue holds as much as its limits allow; nothing was stored
 ├── WrongResource          (ValueError)   a queue was to be flushed under another resource's leadership
 ├── MalformedToken         (ValueError)   a fencing token or its header cannot be read
 ├── StaleToken                            a newer owner has been seen; carries the high water
@@ -76,6 +78,23 @@ class InvalidPayload(TabhelmError, ValueError):
     """An operation's payload cannot be stored or sent; the message names the path inside it."""
 
     code = "invalid-payload"
+
+
+class InvalidOptions(TabhelmError, ValueError):
+    """A queue's options hold an unknown key, a wrong value or an impossible combination; the message names the key."""
+
+    code = "invalid-options"
+
+
+class QueueFull(TabhelmError):
+    """A queue holds as many operations, or bytes, as its options allow. Nothing of the call was stored; wait until some
+    are sent, remove dead letters, or raise the limit. ``limit`` names the option."""
+
+    code = "queue-full"
+
+    def __init__(self, message: str, *, limit: str) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class WrongResource(TabhelmError, ValueError):

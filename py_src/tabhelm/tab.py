@@ -19,6 +19,7 @@ from tabhelm.ports import PageState
 from tabhelm.presence import Identity, TabInfo
 from tabhelm.queue import Queue
 from tabhelm.queue.flusher import BATCH
+from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.services import Services
 
@@ -109,6 +110,7 @@ class Tab:
         policy: LeadershipPolicy | None = None,
         limit: int = BATCH,
         send_timeout: float = SEND_TIMEOUT,
+        options: QueueOptions | None = None,
     ) -> Queue:
         """Open an offline queue.
 
@@ -122,6 +124,8 @@ class Tab:
             ValueError: both an endpoint and a loop.
         """
         self._require_joined()
+        if options is not None:
+            endpoint, limit, send_timeout = options.endpoint, options.batch, options.send_timeout
         if endpoint is not None and loop is not None:
             raise ValueError(f"queue {name!r} is flushed to an endpoint or by a loop, not by both: leave one out")
         resource = queue_resource(self.services.app, name, scope)

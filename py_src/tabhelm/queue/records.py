@@ -8,12 +8,14 @@ ones leave the queue; a receipt stays for a while, so that the same id enqueued 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tabhelm.errors import InvalidPayload
-from tabhelm.json_text import MAX_DEPTH, deeper_than
+from tabhelm.json_text import MAX_DEPTH, deeper_than, is_number, loads
 from tabhelm.ports import Clock, Entropy
+from tabhelm.ports.database import Opaque
 
 OperationState = Literal["queued", "in-flight", "dead"]
 MAX_IDENTIFIER = 200
@@ -25,16 +27,23 @@ MAX_PAYLOAD_DEPTH = MAX_DEPTH - 10
 
 @dataclass(frozen=True, slots=True)
 class NewOperation:
-    """What a caller enqueues. ``payload`` is JSON text; ``fresh`` says that the id was drawn for this very call."""
+    """What a caller enqueues: JSON text as ``payload``, or any other ``value`` with its digest and size in bytes (taken
+    before the transaction). ``fresh`` says that the id was drawn for this very call."""
 
     op_id: str
-    payload: str
+    payload: str = ""
     partition: str = DEFAULT_PARTITION
     fresh: bool = False
+    value: Opaque | None = None
+    value_digest: str = ""
+    value_size: int = 0
 
     def __post_init__(self) -> None:
         _check_label("operation id", self.op_id, MAX_IDENTIFIER)
         _check_label("partition", self.partition, MAX_PARTITION)
+        if self.value is not None:
+            _check_value(self)
+            return
         if not isinstance(self.payload, str) or not self.payload:
             raise InvalidPayload(f"payload of operation {self.op_id!r} is not JSON text: {type(self.payload).__name__}")
         if deeper_than(self.payload, MAX_PAYLOAD_DEPTH):
@@ -45,7 +54,13 @@ class NewOperation:
 
     def digest(self) -> str:
         """What must be equal for two operations of one id to be the same."""
-        return hashlib.sha256(f"{self.partition}\0{self.payload}".encode()).hexdigest()[:32]
+        what = self.payload if self.value is None else f"clone\0{self.value_digest}"
+        return hashlib.sha256(f"{self.partition}\0{what}".encode()).hexdigest()[:32]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return self.value_size if self.value is not None else text_size(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,10 @@ class Operation:
     """Why it is dead, or what the last attempt said."""
     ordinal: int = 0
     """Order of enqueueing, given by the store."""
+    value: Opaque | None = None
+    """The payload, where it is no JSON text."""
+    value_size: int = 0
+    died_at: float = 0.0
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Operation:
@@ -90,30 +109,102 @@ class Operation:
     def changed(self, **fields: Any) -> Operation:
         return replace(self, **fields)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return self.value_size if self.value is not None else text_size(self.payload)
+
+    @property
+    def content(self) -> Any:
+        """The payload as Python data."""
+        return self.value.python() if self.value is not None else loads(self.payload)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Counts as of one transaction. ``oldest_age`` is the seconds since the oldest queued one came (wall clock)."""
+    """Counts as of one transaction. ``oldest_age`` is the seconds since the oldest one that is not done came (wall
+    clock), ``bytes`` those of all payloads, dead ones included, ``blocked`` the partitions that wait for a person, and
+    ``rate`` the operations committed in a second by this engine, over the last ten."""
 
     queued: int
     in_flight: int
     done: int
     dead: int
     oldest_age: float | None
+    bytes: int = 0
+    blocked: int = 0
+    rate: float = 0.0
+
+
+Status = Literal["committed", "duplicate", "rejected", "retry", "skipped", "unknown", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one sent operation.
-
-    ``committed`` (also for a duplicate), ``rejected`` for good, ``retry`` later, ``skipped`` (an earlier one of its
-    partition did not commit), ``unknown`` (no believable answer).
-    """
+    """What became of one sent operation. A sender says ``committed``, ``duplicate`` (counts as committed), ``rejected``
+    for good, ``retry`` later (``retry_after``: in seconds, at least), or ``skipped`` (an earlier one of its partition
+    did not commit). ``unknown`` (no believable answer) and ``failed`` (it raised) are found out here."""
 
     op_id: str
-    status: Literal["committed", "rejected", "retry", "skipped", "unknown"]
+    status: Status
     detail: str = ""
     retry_after: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in _STATUSES:
+            raise ValueError(f"outcome {self.status!r:.40} is not one of {', '.join(_STATUSES)}")
+        wait = self.retry_after
+        if wait is not None and (not is_number(wait) or not math.isfinite(wait) or wait < 0):
+            raise ValueError(f"retry_after {wait!r:.40} is not a number of seconds")
+
+    @classmethod
+    def committed(cls) -> Outcome:
+        """It was applied."""
+        return cls("", "committed")
+
+    @classmethod
+    def duplicate(cls) -> Outcome:
+        """It had been applied before."""
+        return cls("", "duplicate")
+
+    @classmethod
+    def rejected(cls, detail: str = "") -> Outcome:
+        """It will never be applied, and why."""
+        return cls("", "rejected", detail)
+
+    @classmethod
+    def retry(cls, after: float | None = None, detail: str = "") -> Outcome:
+        """It was not applied, and may be later: after so many seconds at least."""
+        return cls("", "retry", detail, after)
+
+    @classmethod
+    def skipped(cls) -> Outcome:
+        """It was not tried."""
+        return cls("", "skipped")
+
+    @classmethod
+    def of(cls, answer: Outcome | str | None) -> Outcome:
+        """What a sender's function returned.
+
+        Raises:
+            ValueError: none of what it may return.
+        """
+        if isinstance(answer, Outcome):
+            return answer
+        if answer is None or (isinstance(answer, str) and answer in _STATUSES):
+            return cls("", answer or "committed")  # type: ignore[arg-type]
+        raise ValueError(f"a sender returned {answer!r:.60}: an Outcome, one of its words, or None is expected")
+
+    @property
+    def done(self) -> bool:
+        """Whether it is applied, now or before."""
+        return self.status in ("committed", "duplicate")
+
+    def named(self, op_id: str) -> Outcome:
+        return self if self.op_id == op_id else replace(self, op_id=op_id)
+
+
+_STATUSES: tuple[str, ...] = get_args(Status)
 
 
 def draw_operation_id(clock: Clock, entropy: Entropy) -> str:
@@ -123,6 +214,21 @@ def draw_operation_id(clock: Clock, entropy: Entropy) -> str:
     value = millis << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (2**62 - 1)
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def text_size(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _check_value(operation: NewOperation) -> None:
+    digest, size = operation.value_digest, operation.value_size
+    if operation.payload:
+        raise InvalidPayload(f"operation {operation.op_id!r} has both a payload text and a value: leave one out")
+    if not isinstance(digest, str) or not digest or len(digest) > 128 or not digest.isascii():
+        raise InvalidPayload(f"the digest of the value of operation {operation.op_id!r} is not valid: {digest!r:.60}")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise InvalidPayload(f"the size of the value of operation {operation.op_id!r} is not valid: {size!r:.60}")
 
 
 def _check_label(what: str, value: object, most: int) -> None:

@@ -14,7 +14,7 @@ from tabhelm.fencing.reply import retry_after
 from tabhelm.queue.records import Operation, Outcome
 
 SEND_TIMEOUT = 30.0
-_STATUS: dict[str, Literal["committed", "rejected", "retry", "skipped"]] = {
+_STATUS: dict[str, Literal["committed", "duplicate", "rejected", "retry", "skipped"]] = {
     "committed": "committed",
     "duplicate": "committed",
     "rejected": "rejected",

@@ -184,7 +184,7 @@ class QueueStore:
             left: list[Operation] = []
             for item in claimed:
                 outcome = outcomes.get(item.op_id)
-                if outcome is not None and outcome.status == "committed":
+                if outcome is not None and outcome.done:
                     done.append(item)
                 else:
                     left.append(_after(item, outcome, now, delays.get(item.op_id, 0.0)))
