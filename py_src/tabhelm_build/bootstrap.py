@@ -93,13 +93,14 @@ def _make(folder: Path, root: Path) -> None:
     command += ["--only-binary=:all:", "--require-hashes", "-r", str(LOCK)]
     done = _run(command)
     if done.returncode:
-        fail(f"pip could not install the dependencies. Is the network there? pip says: {_last_words(done.stderr)}")
+        fail(f"pip could not install the dependencies. Is the network there? pip says: {last_words(done.stderr)}")
     ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(_run(ask).stdout.strip())
     (packages / "tabhelm-source.pth").write_text(f"{root / 'py_src'}\n", encoding="utf-8")
 
 
-def _last_words(stderr: str) -> str:
+def last_words(stderr: str) -> str:
+    """Why pip failed, on one line: its errors, or if it names none, the last line that it wrote."""
     lines = stderr.strip().splitlines()
     return " ".join([line for line in lines if line.startswith("ERROR")] or lines[-1:])[:600]
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tabhelm_build.bootstrap import fail, say
+from tabhelm_build.bootstrap import fail, last_words, say
 
 MICROPIP = "micropip-0.11.1-py3-none-any.whl"
 MICROPIP_SHA256 = "768de165adb8e66906039d8fec4127a57f522dfdf8e6fbff877a4616941ecfd3"
@@ -38,8 +38,7 @@ def micropip_wheel(folder: Path) -> Path:
         command += ["--python-version", "3.14", "--only-binary=:all:", "-d", str(folder)]
         done = subprocess.run([*command, f"micropip=={MICROPIP.split('-')[1]}"], capture_output=True, text=True)
         if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:]
-            fail(f"micropip could not be fetched. Is the network there? pip says: {' '.join(last)}")
+            fail(f"micropip could not be fetched. Is the network there? pip says: {last_words(done.stderr)}")
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != MICROPIP_SHA256:
         path.unlink()
