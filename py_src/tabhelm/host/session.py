@@ -6,32 +6,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import InvalidPayload, MalformedMessage, NotJoined, TabhelmError
+from tabhelm.errors import MalformedMessage, NotJoined, TabhelmError
 from tabhelm.host.page_asking import PageAsking, Pages
 from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_loop import PageLoop
+from tabhelm.host.page_queue import COALESCE, PageQueues
 from tabhelm.host.page_standing import PageStanding
 from tabhelm.host.page_support import PageSupport
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
-from tabhelm.host.views import leader_view, presence_view, stats_view
+from tabhelm.host.views import leader_view, presence_view
 from tabhelm.host.wire import Message, field, milliseconds, optional_text, page_state, words
-from tabhelm.json_text import loads
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.leadership.serving import Served
 from tabhelm.observe import Event, HeldLockLost, LeadershipChanged, LockTimedOut, UpdateAvailable, as_dict
 from tabhelm.ports import Timer
 from tabhelm.presence import Identity
-from tabhelm.queue import NewOperation, Queue
-from tabhelm.queue.flusher import BATCH
-from tabhelm.queue.records import DEFAULT_PARTITION
-from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.services import Services
 from tabhelm.tab import Tab, TabFacts
 
 STALL_AFTER = 10.0
-COALESCE = 0.05
-"""Seconds in which changes of roster or queue become one message to the page."""
 _LEADER_NEWS = ("connectionId", "epoch", "liveness", "version", "health", "progress")
 """What of a leader is worth a message when it changed: progress goes out with its beats, so it is seldom news."""
 Post = Callable[[dict[str, Any]], None]
@@ -54,8 +48,6 @@ class Session:
         self.stall_after = milliseconds(hello, "stallAfterMs", STALL_AFTER)
         self._elections: dict[str, Election] = {}
         self._loops: dict[str, PageLoop] = {}
-        self._queues: dict[str, Queue | TabhelmError] = {}
-        """By the page's handle; the error of one that could not be opened answers its calls."""
         self._stalled = False
         self._leaders: dict[str, object] = {}
         self._timers: dict[str, Timer] = {}
@@ -75,21 +67,17 @@ class Session:
             "ended": self._ended,
             "step-down": lambda message: self._election(message).step_down(field(message, "reason", str, "step-down")),
             "stop": lambda message: self._election(message).stop(field(message, "reason", str, "stopped")),
-            "queue": self._queue,
             "call": self._call,
         }
         self._standing = PageStanding(services.ports.clock, self._elections.get, self._loop)
         self._handlers |= self._standing.handlers
         self._handlers |= PageLocks(self.tab, services, post).handlers
         self._calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
-            "enqueue": self._enqueue,
-            "stats": self._stats,
-            "deadLetters": self._dead_letters,
-            "retryDead": self._retry_dead,
-            "removeDead": self._remove_dead,
-            "resumeQueue": self._resume_queue,
             "check": self._check,
         }
+        self._queues = PageQueues(self.tab, services, post, lambda: self._quiet)
+        self._handlers |= self._queues.handlers
+        self._calls |= self._queues.calls
         self._asking = PageAsking(
             Pages(post, services, self._elections.get, self._served, lambda: self._quiet),
         )
@@ -122,6 +110,7 @@ class Session:
             unsubscribe()
         for timer in self._timers.values():
             timer.cancel()
+        self._queues.end()
         for loop in list(self._loops.values()):
             loop.acknowledged(loop.grant, accepted=False)  # a grant that waits for this page need not wait longer
         self.tab.vanish(reason)
@@ -149,8 +138,7 @@ class Session:
     def _say_all(self) -> None:
         self._say_presence()
         self._asking.say_all()
-        for handle in self._queues:
-            self._say_stats(handle)
+        self._queues.say_all()
 
     @property
     def _quiet(self) -> bool:
@@ -234,71 +222,6 @@ class Session:
             raise MalformedMessage(f"{message['type']!r} message: election {handle!r} is not running in this session")
         return self._elections[handle]
 
-    # -- queues -------------------------------------------------------------------------------------------------------
-
-    def _queue(self, message: Message) -> None:
-        handle = field(message, "queue", str)
-        options: dict[str, Any] = field(message, "options", dict, {})
-        try:
-            queue = self.tab.queue(
-                field(message, "name", str),
-                scope=optional_text(message, "scope"),
-                endpoint=optional_text(options, "endpoint"),
-                flush=options.get("flush"),
-                limit=field(options, "batch", int, BATCH),
-                send_timeout=milliseconds(options, "sendTimeoutMs", SEND_TIMEOUT),
-            )
-        except TabhelmError as error:
-            self._queues[handle] = error
-            problem = {"code": error.code, "message": str(error)}
-            self._post({"type": "queue-stats", "queue": handle, "error": problem})
-            return
-        self._queues[handle] = queue
-        self._unsubscribe.append(
-            queue.subscribe(lambda: self._soon(f"queue {handle}", lambda: self._say_stats(handle)))
-        )
-        self._soon(f"queue {handle}", lambda: self._say_stats(handle))
-
-    def _handle(self, params: Message) -> Queue:
-        handle = field(params, "queue", str)
-        if handle not in self._queues:
-            raise MalformedMessage(f"call: queue {handle!r} is not open in this session")
-        queue = self._queues[handle]
-        if isinstance(queue, TabhelmError):
-            raise queue
-        return queue
-
-    async def _enqueue(self, params: Message) -> Any:
-        items: list[Any] = field(params, "operations", list)
-        operations = [_new_operation(item) for item in items]
-        return {"added": await self._handle(params).enqueue_all(operations)}
-
-    async def _stats(self, params: Message) -> Any:
-        queue = self._handle(params)
-        return stats_view(await queue.stats(), queue.shared)
-
-    async def _dead_letters(self, params: Message) -> Any:
-        return [
-            {
-                "id": letter.op_id,
-                "partition": letter.partition,
-                "payload": loads(letter.payload),
-                "reason": letter.reason,
-                "attempts": letter.attempts,
-                "enqueuedAtMs": letter.enqueued_at * 1000,
-            }
-            for letter in await self._handle(params).dead_letters()
-        ]
-
-    async def _retry_dead(self, params: Message) -> Any:
-        return {"count": await self._handle(params).retry_dead(words(params, "ids"))}
-
-    async def _remove_dead(self, params: Message) -> Any:
-        return {"count": await self._handle(params).remove_dead(words(params, "ids"))}
-
-    async def _resume_queue(self, params: Message) -> Any:
-        self._handle(params).resume()
-
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def _call(self, message: Message) -> None:
@@ -370,21 +293,6 @@ class Session:
                 key = election.resource.key
                 self._post({"type": "leader", "election": handle, "resource": key, "leader": view})
 
-    def _say_stats(self, handle: str) -> None:
-        if self._quiet:
-            return
-        self._services.tasks.start(self._post_stats(handle), "queue stats")
-
-    async def _post_stats(self, handle: str) -> None:
-        queue = self._queues[handle]
-        if isinstance(queue, TabhelmError):
-            return
-        try:
-            view: dict[str, Any] = {"stats": stats_view(await queue.stats(), queue.shared)}
-        except TabhelmError as error:
-            view = {"error": {"code": error.code, "message": str(error)}}
-        self._post({"type": "queue-stats", "queue": handle, **view})
-
     def _soon(self, what: str, say: Callable[[], None]) -> None:
         if what in self._timers:
             return
@@ -394,19 +302,3 @@ class Session:
             say()
 
         self._timers[what] = self._services.ports.clock.call_later(COALESCE, due)
-
-
-def _new_operation(item: Any) -> NewOperation:
-    if not isinstance(item, dict):
-        raise InvalidPayload(f"operation {item!r:.80} is not an object")
-    payload = field(item, "payload", str)
-    try:
-        loads(payload)
-    except ValueError as error:
-        raise InvalidPayload(f"payload of operation {item.get('id')!r} is not JSON text: {error}") from None
-    return NewOperation(
-        field(item, "id", str),
-        payload,
-        field(item, "partition", str, DEFAULT_PARTITION),
-        field(item, "fresh", bool, False),
-    )
