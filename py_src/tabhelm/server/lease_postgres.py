@@ -1,0 +1,154 @@
+"""Leases in PostgreSQL: for a service of several machines. All times are the database's, so theirs are never compared.
+
+A change locks its row. A commit must be durable before it is told (``synchronous_commit``, which is on by default): a
+replica that takes over without the last of them would give epochs again. Needs psycopg 3 and psycopg_pool (the extra
+``postgres``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from tabhelm.server.lease_store import Decide, LeaseKey, LeaseRecord, TooManyLeases
+from tabhelm.server.store import R, StoreBusy
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+_LOCK = 0x7461_6268_656C_6D1E
+"""Two processes that create the same table at once may both fail: they do it one after the other."""
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS tabhelm_lease_domain (one int PRIMARY KEY CHECK (one = 1), domain text NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS tabhelm_leases (
+        subject text NOT NULL, resource text NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL,
+        holder text, ttl double precision NOT NULL, renewed_at double precision NOT NULL,
+        PRIMARY KEY (subject, resource)
+    )""",
+)
+_READ = "SELECT epoch, seq, holder, ttl, renewed_at FROM tabhelm_leases WHERE subject = %s AND resource = %s"
+_NOW = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+
+
+class PostgresLeaseStore:
+    """``conninfo`` as psycopg takes it. ``pool_size``: connections at most; ``timeout``: seconds that a request waits
+    for one of them, or for a lock."""
+
+    def __init__(self, conninfo: str, *, pool_size: int = 4, timeout: float = 5.0) -> None:
+        self._conninfo = conninfo
+        self._pool_size = pool_size
+        self._timeout = timeout
+        self._domain: str | None = None
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._opening = asyncio.Lock()
+
+    async def domain(self) -> str:
+        if self._domain is None:
+            async with self._connection():
+                pass
+        assert self._domain is not None
+        return self._domain
+
+    async def change(self, key: LeaseKey, decide: Decide[R], most: int) -> R:
+        async with self._connection() as connection:
+            before = await _record(connection, key, _READ)
+            after, result = decide(before, await _now(connection))
+            if after == before:
+                return result  # who only looks locks nothing
+            async with connection.transaction():
+                if before is None:
+                    # Two that ask for a new lease at once: the first one's row makes the second one wait.
+                    before = await _begin(connection, key, most)
+                else:
+                    before = await _record(connection, key, f"{_READ} FOR UPDATE")
+                after, result = decide(before, await _now(connection))
+                if after is not None and after != before:
+                    await connection.execute(
+                        "UPDATE tabhelm_leases SET epoch = %s, seq = %s, holder = %s, ttl = %s, renewed_at = %s"
+                        " WHERE subject = %s AND resource = %s",
+                        (after.epoch, after.seq, after.holder, after.ttl, after.renewed_at, *key),
+                    )
+            return result
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        try:
+            pool = self._pool or await self._open()
+            async with pool.connection() as connection:
+                yield connection
+        except (psycopg.OperationalError, PoolTimeout) as error:  # unreachable, restarting, locked for too long, full
+            raise StoreBusy(f"the database of the leases: {type(error).__name__}: {error}") from error
+
+    async def _open(self) -> AsyncConnectionPool[Connection]:
+        async with self._opening:
+            if self._pool is not None:
+                return self._pool
+            pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+                self._conninfo,
+                min_size=1,
+                max_size=self._pool_size,
+                timeout=self._timeout,
+                open=False,
+                configure=self._configure,
+                check=AsyncConnectionPool.check_connection,
+                kwargs={"autocommit": True},
+            )
+            await pool.open()
+            try:
+                async with pool.connection() as connection:
+                    self._domain = await _set_up(connection)
+            except BaseException:
+                await pool.close()
+                raise
+            self._pool = pool
+            return pool
+
+    async def _configure(self, connection: Connection) -> None:
+        milliseconds = str(max(1, round(self._timeout * 1000)))
+        await connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
+
+
+async def _set_up(connection: Connection) -> str:
+    """Create what is missing; returns the domain."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        for statement in _SCHEMA:
+            await connection.execute(statement)
+        await connection.execute(
+            "INSERT INTO tabhelm_lease_domain VALUES (1, %s) ON CONFLICT DO NOTHING", (secrets.token_hex(16),)
+        )
+        row = await (await connection.execute("SELECT domain FROM tabhelm_lease_domain")).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+async def _begin(connection: Connection, key: LeaseKey, most: int) -> LeaseRecord | None:
+    """Make the row of a new lease, or wait for whoever is making it. ``None``: it is new, and to be written."""
+    counting = await connection.execute("SELECT count(*) FROM tabhelm_leases WHERE subject = %s", (key.subject,))
+    counted = await counting.fetchone()
+    if counted is not None and counted[0] >= most:
+        raise TooManyLeases(f"{most} leases, and no more, may be held by one subject")
+    inserting = await connection.execute(
+        "INSERT INTO tabhelm_leases VALUES (%s, %s, 0, 0, NULL, 0, 0) ON CONFLICT DO NOTHING", key
+    )
+    return None if inserting.rowcount == 1 else await _record(connection, key, f"{_READ} FOR UPDATE")
+
+
+async def _record(connection: Connection, key: LeaseKey, query: str) -> LeaseRecord | None:
+    row = await (await connection.execute(query, key)).fetchone()
+    return None if row is None else LeaseRecord(*row)
+
+
+async def _now(connection: Connection) -> float:
+    row = await (await connection.execute(_NOW)).fetchone()
+    assert row is not None
+    return float(row[0])
