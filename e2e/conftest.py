@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,36 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_runtest_makereport",
 ]
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+_FIGURE = "figure"
+
+
+@pytest.fixture
+def report_figure(request: pytest.FixtureRequest) -> Callable[[object], None]:
+    """Tells a figure that was measured, as text of one line or more: all of them end up in the run's summary.
+
+    They go with the test's report, so that it makes no difference in which process the test ran.
+    """
+    return lambda figure: request.node.user_properties.append((_FIGURE, str(figure).strip("\n")))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write what was measured, whether its test passed or not."""
+    reports = [each for outcome in ("passed", "failed") for each in terminalreporter.stats.get(outcome, [])]
+    told = [
+        (report.nodeid, value)
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in report.user_properties
+        if name == _FIGURE
+    ]
+    if told:
+        terminalreporter.section("figures")
+    for _, figure in sorted(told, key=lambda each: each[0].partition("::")[0]):
+        terminalreporter.write_line(figure)
 
 
 # -- the browser -------------------------------------------------------------------------------------------------------

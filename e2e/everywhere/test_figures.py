@@ -6,6 +6,7 @@ Nothing fails for being slow, short of the absurd; the table marks what misses i
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 import pytest
 from e2e.everywhere.measures import Table, boots, engine_crash, failover, raw, spread
@@ -25,7 +26,7 @@ async def _away(tab: DrivenTab) -> None:
 @pytest.mark.thorough  # it measures: that these failovers happen at all is tested in test_leading
 @pytest.mark.timeout(600)
 async def test_figures(
-    driven: DrivenBrowser, engine: Engine, engine_pool: EnginePool, site: Site, capsys: pytest.CaptureFixture[str]
+    driven: DrivenBrowser, engine: Engine, engine_pool: EnginePool, site: Site, report_figure: Callable[[object], None]
 ) -> None:
     async def same() -> DrivenBrowser:
         return driven
@@ -60,5 +61,4 @@ async def test_figures(
     ratio = statistics.median(ms / first for ms, first in crashed)
     table.add("failover after an engine crash / first tab", ratio, "", 1.5, spread([ms for ms, _ in crashed]))
     assert ratio < 15
-    with capsys.disabled():
-        print(table)
+    report_figure(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,7 @@ _STAND = """(fence) => {
 
 
 async def test_an_engine_that_a_python_loop_hangs_for_good_costs_the_stall_time_and_a_moment(
-    browser: ChaosBrowser, site_with_wheel: Site, capsys: pytest.CaptureFixture[str]
+    browser: ChaosBrowser, site_with_wheel: Site, report_figure: Callable[[object], None]
 ) -> None:
     site = site_with_wheel
     hidden, shown = [await site.joined(browser, python={"wheels": [f"/tabhelm/{WHEEL}"]}) for _ in range(2)]
@@ -94,9 +94,8 @@ async def test_an_engine_that_a_python_loop_hangs_for_good_costs_the_stall_time_
         what="the Python loop's next leader",
     )
     took = led - start
-    with capsys.disabled():
-        print(f"\nengine hung for good: led again after {took:.0f} ms (stallAfterMs {STALL_MS}, boot {boot} ms)")
-    # How long is a figure, printed above. Asserted is that the page's word was taken.
+    report_figure(f"an engine hung for good: led again after {took:.0f} ms (stallAfterMs {STALL_MS}, boot {boot} ms)")
+    # How long is a figure, told above. Asserted is that the page's word was taken.
     assert STALL_MS / 2 < took < UNTOLD_MS
     # A hidden page's timers are slower, and so it is to notice. Then its turn comes in the same way.
     new = await leader([hidden], above=page_loop.epoch)

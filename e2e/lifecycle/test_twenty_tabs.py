@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -64,7 +64,7 @@ async def processes(browser: ChaosBrowser, tabs: list[ChaosTab]) -> set[int]:
 @pytest.mark.alone
 @pytest.mark.timeout(240)
 async def test_twenty_tabs_start_together_and_then_nothing_happens(
-    browser: ChaosBrowser, site: Site, capsys: pytest.CaptureFixture[str]
+    browser: ChaosBrowser, site: Site, report_figure: Callable[[object], None]
 ) -> None:
     table = Table(f"{COUNT} tabs, one shared engine")
     tabs = [await site.open(browser) for _ in range(COUNT)]
@@ -104,5 +104,4 @@ async def test_twenty_tabs_start_together_and_then_nothing_happens(
     at = await leaders(tabs, DEFAULT_RESOURCE)
     assert len(at) == 1
     assert messages / IDLE < 20
-    with capsys.disabled():
-        print(table)
+    report_figure(table)
