@@ -90,7 +90,7 @@ class Election:
         self._term: Term | None = None
         self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
         self._listeners: Listeners[[State]] = Listeners(f"subscriber of election {self.key}", services.events.failed)
-        self._unsubscribe = services.roster.subscribe(self._heard_news)
+        self._unsubscribe = services.roster.follow(self.key, self._heard_news)
         self._follower = services.exchange.publishing.follow(self.key)
         self._task = services.tasks.start(self._run(), f"election {self.key}")
 

@@ -61,11 +61,8 @@ class Exchange:
 
     def listed(self, resource: str, address: Address) -> bool:
         """Whether this tenure is still heard of, however long ago: it is late, but not known to be over."""
-        leaders = self.roster.leaders(self.clock.monotonic())
-        return any(
-            (info.resource, info.connection_id, info.epoch) == (resource, address.leader, address.epoch)
-            for info in leaders
-        )
+        leaders = self.roster.leaders_of(resource, self.clock.monotonic())
+        return any((info.connection_id, info.epoch) == (address.leader, address.epoch) for info in leaders)
 
     def own(self, connection: str) -> bool:
         """Whether this is a tab of ours."""

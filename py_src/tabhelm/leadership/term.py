@@ -202,11 +202,7 @@ class Term:
         roster, clock = self._office.services.roster, self._office.services.clock
         domain = tenure.grant.domain
         heard = max(
-            (
-                info.epoch
-                for info in roster.leaders(clock.monotonic())
-                if info.resource == self._office.key and info.domain == domain
-            ),
+            (info.epoch for info in roster.leaders_of(self._office.key, clock.monotonic()) if info.domain == domain),
             default=0,
         )
         if heard > max(tenure.epoch, self._verified):

@@ -123,6 +123,18 @@ class HeardEngine:
 class _Heard:
     beacon: Beacon
     at: float
+    leads: dict[str, list[LeaderNote]]
+    """Its leaders by resource."""
+    tabs: list[TabInfo]
+    """As of the beacon."""
+
+    @classmethod
+    def of(cls, beacon: Beacon, now: float) -> _Heard:
+        leads: dict[str, list[LeaderNote]] = {}
+        for note in beacon.leaders:
+            leads.setdefault(note.resource, []).append(note)
+        tabs = [TabInfo.of(note, beacon.sender, "alive", build=beacon.build) for note in beacon.tabs]
+        return cls(beacon, now, leads, tabs)
 
 
 @dataclass(slots=True)
@@ -149,41 +161,52 @@ class Roster:
         self._own_at: dict[str, float] = {}
         self._leading: dict[tuple[str, str], LeaderNote] = {}
         self._leading_at: dict[tuple[str, str], float] = {}
+        self._leads: dict[str, dict[str, None]] = {}
+        """Which of our own tabs lead a resource, in order."""
         self._reports: dict[tuple[str, str], Callable[[], LeaderReport]] = {}
+        self._own_infos: dict[str, TabInfo] = {}
         self._subscribers: list[Callable[[], None]] = []
-        self._judged: tuple[tuple[str, str], ...] = ()
+        self._followers: dict[str, list[Callable[[], None]]] = {}
+        self._judged: dict[str, Liveness] = {}
 
     # -- our own tabs -------------------------------------------------------------------------------------------------
 
     def put_own(self, note: TabNote, now: float) -> None:
         """Add or replace one of our own tabs. ``note.age`` counts from ``now``."""
-        if self._own.get(note.connection) == note:
+        known = self._own.get(note.connection)
+        if known == note:
             return
         self._own_at.setdefault(note.connection, now)
         self._own[note.connection] = note
-        self._own_changed()
+        self._own_infos[note.connection] = TabInfo.of(note, self.engine_id, "alive", build=self.build)
+        self._own_changed(_changed_in(known, note))
 
     def remove_own(self, connection_id: str) -> None:
-        if self._own.pop(connection_id, None) is not None:
-            del self._own_at[connection_id]
-            self._own_changed()
+        note = self._own.pop(connection_id, None)
+        if note is not None:
+            del self._own_at[connection_id], self._own_infos[connection_id]
+            self._own_changed(note.stands)
 
-    def _own_changed(self) -> None:
+    def _own_changed(self, resources: Iterable[str]) -> None:
         self.signs.throttled = self._in_page and not any(note.visible for note in self._own.values())
-        self._changed()
+        self._changed(resources)
 
     def set_leading(self, note: LeaderNote, now: float, report: Callable[[], LeaderReport] = LeaderReport) -> None:
         """One of our own tabs leads; ``report`` says how it does whenever that is to be told."""
         key = (note.resource, note.connection)
         self._leading[key], self._leading_at[key], self._reports[key] = note, now, report
-        self._changed()
+        self._leads.setdefault(note.resource, {})[note.connection] = None
+        self._changed([note.resource])
 
     def clear_leading(self, resource: str, connection_id: str, now: float) -> None:
         if self._leading.pop((resource, connection_id), None) is not None:
             del self._leading_at[resource, connection_id]
             del self._reports[resource, connection_id]
+            del self._leads[resource][connection_id]
+            if not self._leads[resource]:
+                del self._leads[resource]
             self.signs.went([resource], now, self.engine_id)
-            self._changed()
+            self._changed([resource])
 
     def own_notes(self, now: float) -> tuple[tuple[TabNote, ...], tuple[LeaderNote, ...]]:
         """Our tabs and what they lead, with ages as of ``now``: what the beacon says."""
@@ -219,12 +242,14 @@ class Roster:
         self.signs.lives(_led(beacon), beacon.next, now, beacon.sender)
         self.signs.went(led - _led(beacon), now, beacon.sender)
         if not beacon.tabs:
-            if self._engines.pop(beacon.sender, None) is not None:
-                self._changed()
+            if self._engines.pop(beacon.sender, None) is not None and known is not None:
+                self._changed(_concerned_by(known.beacon))
             return False
-        self._engines[beacon.sender] = _Heard(beacon, now)
-        if known is None or (known.beacon.tabs, known.beacon.leaders) != (beacon.tabs, beacon.leaders):
-            self._changed()
+        self._engines[beacon.sender] = _Heard.of(beacon, now)
+        if known is None:
+            self._changed(_concerned_by(beacon))
+        elif (known.beacon.tabs, known.beacon.leaders) != (beacon.tabs, beacon.leaders):
+            self._changed(_changed_between(known.beacon, beacon))
         return known is None
 
     def heard_signs(self, signs: LeaderSigns, now: float) -> bool:
@@ -249,29 +274,32 @@ class Roster:
         heard = self._engines.pop(engine_id, None)
         if heard is not None:
             self.signs.went(_led(heard.beacon), now, engine_id)
-            self._changed()
+            self._changed(_concerned_by(heard.beacon))
 
     def forget_others(self) -> None:
         """We heard nothing for a while, or shall not: begin anew with what is said from now on."""
         if self._engines:
+            resources = [name for heard in self._engines.values() for name in _concerned_by(heard.beacon)]
             self._engines.clear()
-            self._changed()
+            self._changed(resources)
 
     def tick(self, now: float) -> None:
         """Look at the clock: forgive the time in which we stood still, forget who is long gone, tell what changed."""
         if gap := self.signs.tick(now):
             for heard in self._engines.values():
                 heard.at += gap
-        for engine_id, heard in list(self._engines.items()):
+        known = dict(self._engines)
+        for engine_id, heard in known.items():
             if now - heard.at > max(REMOVED_AFTER, EXPIRED_BEATS * heard.beacon.next):
                 del self._engines[engine_id]
         for sender, elsewhere in list(self._elsewhere.items()):
             if now - elsewhere.at > 2 * MAX_NEXT:
                 del self._elsewhere[sender]
-        judged = tuple((engine_id, self._liveness(heard, now)) for engine_id, heard in self._engines.items())
-        if judged != self._judged:
-            self._judged = judged
-            self._changed()
+        judged = {engine_id: self._liveness(heard, now) for engine_id, heard in self._engines.items()}
+        before, self._judged = self._judged, judged
+        if judged != before:
+            others = [heard for engine_id, heard in known.items() if before.get(engine_id) != judged.get(engine_id)]
+            self._changed([name for heard in others for name in _concerned_by(heard.beacon)])
 
     @staticmethod
     def _liveness(heard: _Heard, now: float) -> Liveness:
@@ -285,12 +313,11 @@ class Roster:
     def tabs(self, now: float) -> list[TabInfo]:
         """All known tabs, our own first."""
         found = [
-            TabInfo.of(note, self.engine_id, "alive", max(0.0, now - self._own_at[key]), build=self.build)
-            for key, note in self._own.items()
+            replace(info, age=info.age + max(0.0, now - self._own_at[key])) for key, info in self._own_infos.items()
         ]
-        for engine_id, heard in self._engines.items():
-            liveness, build = self._liveness(heard, now), heard.beacon.build
-            found += [TabInfo.of(note, engine_id, liveness, now - heard.at, build=build) for note in heard.beacon.tabs]
+        for heard in self._engines.values():
+            liveness, older = self._liveness(heard, now), now - heard.at
+            found += [replace(info, liveness=liveness, age=info.age + older) for info in heard.tabs]
         return found
 
     def leaders(self, now: float) -> list[LeaderInfo]:
@@ -337,12 +364,29 @@ class Roster:
 
     def leader(self, resource: str, now: float) -> LeaderInfo | None:
         """Who is said to lead ``resource``: the highest epoch among those not expired, or nobody."""
-        found = [info for info in self.leaders(now) if info.resource == resource and info.liveness != "expired"]
+        found = [info for info in self.leaders_of(resource, now) if info.liveness != "expired"]
         return max(found, key=lambda info: (info.epoch, info.connection_id), default=None)
+
+    def leaders_of(self, resource: str, now: float) -> list[LeaderInfo]:
+        """All that are said to lead ``resource``, our own first. It costs the same however many others there are."""
+        own = (self._own_leader((resource, connection), now) for connection in self._leads.get(resource, ()))
+        found = [_leader_info(note, "alive", 0.0, self.engine_id, self._own.values()) for note in own]
+        for engine_id, heard in self._engines.items():
+            if notes := heard.leads.get(resource):
+                liveness, older = self._liveness(heard, now), now - heard.at
+                found += [_leader_info(note, liveness, older, engine_id, heard.beacon.tabs) for note in notes]
+        return found
+
+    def led(self) -> frozenset[tuple[str, int]]:
+        """What is said to be led, and in which epoch."""
+        found = {(note.resource, note.epoch) for note in self._leading.values()}
+        for heard in self._engines.values():
+            found.update((note.resource, note.epoch) for note in heard.beacon.leaders)
+        return frozenset(found)
 
     def sign(self, resource: str, now: float) -> Sign | None:
         """The last sign of life of whoever leads ``resource``; ``None`` if there never was one."""
-        if any(leading == resource for leading, _ in self._leading):
+        if resource in self._leads:
             return Sign(self.signs.awake(now), LEADER_BEAT, True, self.engine_id)
         return self.signs.last(resource)
 
@@ -365,21 +409,76 @@ class Roster:
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at every change; returns the way to stop."""
-        self._subscribers.append(callback)
+        return _added(self._subscribers, callback)
 
-        def stop() -> None:
-            if callback in self._subscribers:
-                self._subscribers.remove(callback)
+    def follow(self, resource: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when something changed that concerns who leads ``resource``, or who could; returns the way to stop.
 
-        return stop
+        A hundred elections that all looked at each other's news would do ten thousand looks where a hundred are meant.
+        """
+        stop = _added(self._followers.setdefault(resource, []), callback)
+
+        def stop_following() -> None:
+            stop()
+            if not self._followers.get(resource, True):
+                del self._followers[resource]
+
+        return stop_following
 
     def tell(self) -> None:
         """Something that is not kept here changed."""
-        self._changed()
+        self._changed(())
 
-    def _changed(self) -> None:
+    def _changed(self, resources: Iterable[str]) -> None:
         for callback in list(self._subscribers):
             callback()
+        for resource in dict.fromkeys(resources):
+            for callback in list(self._followers.get(resource, ())):
+                callback()
+
+
+def _added(callbacks: list[Callable[[], None]], callback: Callable[[], None]) -> Callable[[], None]:
+    callbacks.append(callback)
+
+    def stop() -> None:
+        if callback in callbacks:
+            callbacks.remove(callback)
+
+    return stop
+
+
+def _concerned_by(beacon: Beacon) -> list[str]:
+    """The resources that its tabs lead, or stand for."""
+    return [*(note.resource for note in beacon.leaders), *(name for note in beacon.tabs for name in note.stands)]
+
+
+def _changed_between(before: Beacon, after: Beacon) -> set[str]:
+    """The resources that are concerned by what is different in two beacons of one engine."""
+    known = {note.connection: note for note in before.tabs}
+    found: set[str] = set()
+    for note in after.tabs:
+        found |= _changed_in(known.pop(note.connection, None), note)
+    found.update(name for gone in known.values() for name in gone.stands)
+    led = [{(note.resource, note.connection, note.epoch) for note in beacon.leaders} for beacon in (before, after)]
+    return found | {resource for resource, *_ in led[0] ^ led[1]}
+
+
+def _changed_in(before: TabNote | None, after: TabNote) -> set[str]:
+    """The resources that are concerned when a tab says the one, and then the other."""
+    if before is None:
+        return set(after.stands)
+    if _general(before) != _general(after):
+        return {*before.stands, *after.stands}
+    return (
+        set(before.stands) ^ set(after.stands)
+        | {name for name, _ in set(before.scores) ^ set(after.scores)}
+        | {name for name, _ in set(before.turns) ^ set(after.turns)}
+    )
+
+
+def _general(note: TabNote) -> TabNote:
+    """What concerns everything that it stands for."""
+    return replace(note, stands=(), scores=(), turns=(), age=0.0)
 
 
 def _led(beacon: Beacon) -> set[str]:
