@@ -239,9 +239,7 @@ class Services:
             self.acting.look()
 
     def _look_at_leaders(self) -> None:
-        now = self.ports.clock.monotonic()
-        leaders = frozenset((info.resource, info.epoch) for info in self.roster.leaders(now))
-        self.lease.look(leaders, self.roster.throttled)
+        self.lease.look(self.roster.led(), self.roster.throttled)
 
     def _remember(self, leaders: Iterable[LeaderNote]) -> None:
         for leader in leaders:
