@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from e2e.kit import STALL_MS, Site, uncaught, until
+from e2e.kit import STALL_MS, Opens, Site, TabT, uncaught, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
 from .bodies import end, hold, inside, locks, outcome, queued, state
 
 HOSTS = ["shared", "window"]
 
 
-async def crew(browser: ChaosBrowser, site: Site, count: int, host: str = "shared") -> list[ChaosTab]:
+async def crew(browser: Opens[TabT], site: Site, count: int, host: str = "shared") -> list[TabT]:
     return [await site.joined(browser, host=host) for _ in range(count)]
 
 
-async def quiet(*tabs: ChaosTab) -> None:
+async def quiet(*tabs: DrivenTab) -> None:
     for tab in tabs:
         assert await uncaught(tab) == []
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_one_at_a_time_in_order_and_the_value_comes_back(browser: ChaosBrowser, site: Site, host: str) -> None:
-    a, b, c = await crew(browser, site, 3, host)
+async def test_one_at_a_time_in_order_and_the_value_comes_back(driven: DrivenBrowser, site: Site, host: str) -> None:
+    a, b, c = await crew(driven, site, 3, host)
     await hold(a)
     await inside(a)
     await hold(b)
@@ -44,8 +46,8 @@ async def test_one_at_a_time_in_order_and_the_value_comes_back(browser: ChaosBro
     await quiet(a, b, c)
 
 
-async def test_shared_and_exclusive(browser: ChaosBrowser, site: Site) -> None:
-    a, b, c = await crew(browser, site, 3)
+async def test_shared_and_exclusive(driven: DrivenBrowser, site: Site) -> None:
+    a, b, c = await crew(driven, site, 3)
     await hold(a, mode="shared")
     await hold(b, mode="shared")
     await inside(a)
@@ -62,8 +64,8 @@ async def test_shared_and_exclusive(browser: ChaosBrowser, site: Site) -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_a_timeout_names_the_holder_and_leaves_no_request(browser: ChaosBrowser, site: Site, host: str) -> None:
-    a, b = await crew(browser, site, 2, host)
+async def test_a_timeout_names_the_holder_and_leaves_no_request(driven: DrivenBrowser, site: Site, host: str) -> None:
+    a, b = await crew(driven, site, 2, host)
     await hold(a)
     began = (await inside(a))["began"]
     await hold(b, timeoutMs=2_000)
@@ -80,8 +82,8 @@ async def test_a_timeout_names_the_holder_and_leaves_no_request(browser: ChaosBr
     await quiet(a, b)
 
 
-async def test_an_abort_withdraws_the_request_at_once(browser: ChaosBrowser, site: Site) -> None:
-    a, b = await crew(browser, site, 2)
+async def test_an_abort_withdraws_the_request_at_once(driven: DrivenBrowser, site: Site) -> None:
+    a, b = await crew(driven, site, 2)
     await hold(a)
     await inside(a)
     await b.evaluate("""() => {
@@ -109,8 +111,8 @@ async def test_an_abort_withdraws_the_request_at_once(browser: ChaosBrowser, sit
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_an_exception_arrives_as_itself_and_frees_the_lock(browser: ChaosBrowser, site: Site, host: str) -> None:
-    a, b = await crew(browser, site, 2, host)
+async def test_an_exception_arrives_as_itself_and_frees_the_lock(driven: DrivenBrowser, site: Site, host: str) -> None:
+    a, b = await crew(driven, site, 2, host)
     await hold(a)
     await inside(a)
     await hold(b)
@@ -345,8 +347,8 @@ async def test_two_copies_of_the_client_get_errors_of_their_own(browser: ChaosBr
     await quiet(a)
 
 
-async def test_figures(browser: ChaosBrowser, site: Site) -> None:
-    """What a lock costs beside the browser's own: printed."""
+async def test_figures(browser: ChaosBrowser, site: Site, report_figure: Callable[[object], None]) -> None:
+    """What a lock costs beside the browser's own: told."""
     a, b = await crew(browser, site, 2)
     measured: dict[str, Any] = await a.evaluate("""async () => {
       const time = async (work) => {
@@ -366,7 +368,7 @@ async def test_figures(browser: ChaosBrowser, site: Site) -> None:
       };
     }""")
     for what, took in measured.items():
-        print(f"{what}: p50 {statistics.median(took):.2f} ms, p95 {sorted(took)[190]:.2f} ms")
+        report_figure(f"a lock, {what}: p50 {statistics.median(took):.2f} ms, p95 {sorted(took)[190]:.2f} ms")
     assert statistics.median(measured["ours"]) < 100
     assert await locks(b) == {"held": 0, "pending": 0}
 
