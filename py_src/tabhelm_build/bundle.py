@@ -28,8 +28,14 @@ RUNTIME_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_s
 BUNDLED = ("tabhelm.mjs", "extras.mjs", "engine.mjs")
 """Made into one file each: a page loads one script, an engine another, and neither can be a mixture of two builds.
 What few pages use is a third."""
-SOURCES = ("boot.mjs", "desk.mjs", "window.mjs", "explain.mjs", "tabhelm.d.ts")
+SOURCES = ("boot.mjs", "desk.mjs", "window.mjs", "explain.mjs", "offline.mjs", "offline.d.mts", "tabhelm.d.ts")
 """Served as they are."""
+SERVICE_WORKER = "service-worker.js"
+"""One script for ``register()``, ``importScripts()`` and ``import`` alike, with the hash of each file that it keeps."""
+KEPT_FILES = "service-worker-files.mjs.j2"
+"""Its template: rendered last, when all these files are there."""
+NOT_KEPT = ("package.json", ".d.ts", ".d.mts")
+"""Ends of the names of files that no page ever asks for."""
 SNAPSHOT = "snapshot.bin.gz"
 MANIFEST = "manifest.json"
 STAMP = ".stamp"
@@ -141,7 +147,7 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
     stage = CACHE / f"stage-{out.name}"
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir()
-    for path in [*WEB.glob("*.mjs"), *WEB.glob("*.d.ts")]:
+    for path in [*WEB.glob("*.mjs"), *(WEB / name for name in SOURCES if name.endswith("ts"))]:
         shutil.copyfile(path, stage / path.name)
     upstream = json.loads((RUNTIME / "pyodide-lock.json").read_text(encoding="utf-8"))
     packages = {path.name.split("-")[0]: path for path in (micropip, wheel)}
@@ -165,11 +171,11 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
         "files": {name: Entry.of(out / name) for name in (*runtime, wheel.name, SNAPSHOT)},
         "lock": {"info": upstream["info"], "packages": beside},
     }
-    _render(stage, facts)
-    rendered = (path.name.removesuffix(".j2") for path in _templates())
+    rendered = [_render(path.name, stage, facts) for path in _templates() if path.name != KEPT_FILES]
     for name in (*SOURCES, *rendered):
         shutil.copyfile(stage / name, out / name)
     _bundle(stage, out)
+    _service_worker(stage, out, facts)
     shutil.rmtree(stage)
     manifest = {
         "version": facts["version"],
@@ -196,24 +202,42 @@ def _identity(out: Path) -> Iterator[bytes]:
         yield (out / name).read_bytes()
 
 
-def _render(out: Path, facts: dict[str, Any]) -> None:
+def _render(template: str, out: Path, facts: dict[str, Any]) -> str:
+    """Render one template into the folder ``out``; returns the file's name."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(WEB / "templates"), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
-    for name in environment.list_templates(extensions=["j2"]):
-        (out / name.removesuffix(".j2")).write_text(environment.get_template(name).render(facts), encoding="utf-8")
+    name = template.removesuffix(".j2")
+    (out / name).write_text(environment.get_template(template).render(facts), encoding="utf-8")
+    return name
 
 
 def _bundle(stage: Path, out: Path) -> None:
-    """esbuild joins the modules and makes them small, terser smaller: every kilobyte of the client costs each page."""
-    options = "--bundle --minify --format=esm --target=es2023 --charset=utf8 --out-extension:.js=.mjs".split()
-    options += ["--external:./extras.mjs"]
-    esbuild = [str(WEB / "node_modules" / "esbuild" / "bin" / "esbuild"), *BUNDLED, *options, f"--outdir={out}"]
-    run_node(esbuild, cwd=stage, what="bundling client, extras and engine")
+    """Client, extras and engine: every kilobyte of the client costs each page."""
+    _esbuild(stage, out, *BUNDLED, "--format=esm", "--out-extension:.js=.mjs", "--external:./extras.mjs")
     for name in BUNDLED:
-        options = "--module --mangle --compress ecma=2022,passes=3,unsafe_arrows=true,keep_fargs=false".split()
-        terser = [str(WEB / "node_modules" / "terser" / "bin" / "terser"), str(out / name), *options]
-        run_node([*terser, "--output", str(out / name)], cwd=stage, what=f"making {name} small")
+        _terser(out / name, "--module")
+
+
+def _service_worker(stage: Path, out: Path, facts: dict[str, Any]) -> None:
+    """The service worker's script, which has neither imports nor exports."""
+    kept = {name: Entry.of(out / name) for name in _names(out) if not name.endswith(NOT_KEPT)}
+    _render(KEPT_FILES, stage, {**facts, "kept": kept})
+    _esbuild(stage, out, Path(SERVICE_WORKER).with_suffix(".mjs").name, "--format=iife")
+    _terser(out / SERVICE_WORKER)
+
+
+def _esbuild(stage: Path, out: Path, *arguments: str) -> None:
+    """esbuild joins the modules and makes them small, terser smaller."""
+    options = "--bundle --minify --target=es2023 --charset=utf8".split()
+    esbuild = [str(WEB / "node_modules" / "esbuild" / "bin" / "esbuild"), *arguments, *options, f"--outdir={out}"]
+    run_node(esbuild, cwd=stage, what=f"bundling {arguments[0]}")
+
+
+def _terser(script: Path, *arguments: str) -> None:
+    options = "--mangle --compress ecma=2022,passes=3,unsafe_arrows=true,keep_fargs=false".split()
+    terser = [str(WEB / "node_modules" / "terser" / "bin" / "terser"), str(script), *arguments, *options]
+    run_node([*terser, "--output", str(script)], cwd=script.parent, what=f"making {script.name} small")
 
 
 def _replace(out: Path, draft: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'; "
     "style-src 'self'; img-src 'self'"
 )
+DEMO = ROOT / "web" / "demo"
 _NO_CACHE = "no-cache"  # kept, but asked about each time; "no-store" would keep pages out of the back/forward cache
 _NEWEST = 30
 """How many accepted effects the demo shows."""
@@ -33,8 +35,10 @@ _AN_HOUR = "public, max-age=3600"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".mjs": "text/javascript; charset=utf-8",
+    ".mts": "text/plain; charset=utf-8",
     ".svg": "image/svg+xml",
     ".ts": "text/plain; charset=utf-8",
     ".wasm": "application/wasm",
@@ -84,10 +88,13 @@ async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path
         return _fresh(faulty.in_force())
 
     async def index(request: Request) -> Response:
-        return _file(ROOT / "web" / "demo" / "index.html")
+        return _file(DEMO / "index.html")
 
     async def icon(request: Request) -> Response:
-        return _file(ROOT / "web" / "demo" / "icon.svg")
+        return _file(DEMO / "icon.svg")
+
+    async def service_worker(request: Request) -> Response:
+        return Response(service_worker_script(), media_type="text/javascript", headers={"cache-control": _NO_CACHE})
 
     async def blank(request: Request) -> Response:
         page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{request.url.path[1:]}</title></html>'
@@ -96,6 +103,7 @@ async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path
     routes: list[BaseRoute] = [
         Route("/", index),
         Route("/favicon.ico", icon),
+        Route("/service-worker.js", service_worker),
         Route("/blank", blank),
         Route("/blank2", blank),
         Route("/api/operations", faulty),
@@ -105,7 +113,7 @@ async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path
         Route("/api/metrics", metrics),
         Route("/api/requests", requests),
         Route("/api/faults", faults, methods=["GET", "POST"]),
-        Mount("/demo", _Files(directory=ROOT / "web" / "demo")),
+        Mount("/demo", _Files(directory=DEMO)),
     ]
     for path, bundle in (("/tabhelm", dist), ("/tabhelm2", second_bundle)):
         if bundle is not None:
@@ -119,6 +127,18 @@ async def demo_app(database: Path, dist: Path | None = None, second_bundle: Path
     app = Starlette(routes=routes, middleware=_MIDDLEWARE, lifespan=lifespan)
     app.state.break_off = faulty.break_off
     return app
+
+
+def service_worker_script() -> str:
+    """The demo's own service worker: the bundle's, told what to keep of the demo, and of which release that is."""
+    paths = sorted(path for path in DEMO.iterdir() if path.is_file())
+    release = hashlib.sha256()
+    for path in paths:
+        release.update(f"{path.name} {path.stat().st_size} ".encode())
+        release.update(path.read_bytes())
+    files = ["/", *(f"/demo/{path.name}" for path in paths if path.name != "index.html")]
+    kept = json.dumps({"base": "/tabhelm/", "version": release.hexdigest()[:12], "files": files}, indent=2)
+    return f'importScripts("/tabhelm/service-worker.js");\ntabhelmOffline({kept});\n'
 
 
 class _StrictPolicy:
@@ -163,6 +183,8 @@ def _described(response: Response, path: Path) -> Response:
         # The gzipped snapshot is unpacked by the engine, not by the browser: no Content-Encoding.
         response.headers["content-type"] = _TYPES.get(path.suffix, "application/octet-stream")
         response.chunk_size = 2**20
+    if path.name == "service-worker.js":
+        response.headers["service-worker-allowed"] = "/"  # it lies in the bundle's folder, and may serve all pages
     return response
 
 

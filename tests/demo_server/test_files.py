@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 from pathlib import Path
 
 import httpx
@@ -62,6 +63,27 @@ def test_bundle_files(server: DemoServer, prefix: str, name: str, media_type: st
     again = get(server, prefix + name, **{"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["cache-control"] == caching
+
+
+def test_the_bundle_s_service_worker_may_serve_pages_outside_its_folder(bundle: Path, server: DemoServer) -> None:
+    (bundle / "service-worker.js").write_bytes(b"//")
+    answer = get(server, "/tabhelm/service-worker.js")
+    assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert (answer.headers["service-worker-allowed"], answer.headers["cache-control"]) == ("/", "no-cache")
+    assert "service-worker-allowed" not in get(server, "/tabhelm/tabhelm.mjs").headers
+
+
+def test_the_demo_s_service_worker_keeps_every_file_of_the_demo(server: DemoServer) -> None:
+    answer = get(server, "/service-worker.js")
+    assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-cache"
+    first, _, told = answer.text.partition("\n")
+    assert first == 'importScripts("/tabhelm/service-worker.js");'
+    kept = json.loads(told.strip().removeprefix("tabhelmOffline(").removesuffix(");"))
+    assert kept["base"] == "/tabhelm/" and kept["version"]
+    assert "/blank" not in kept["files"]
+    assert {"/", "/demo/app.mjs", "/demo/keep.mjs", "/demo/style.css"} <= set(kept["files"])
+    assert [path for path in kept["files"] if get(server, path).status_code != 200] == []
 
 
 def test_a_changed_file_has_another_tag(bundle: Path, server: DemoServer) -> None:

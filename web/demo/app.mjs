@@ -6,6 +6,7 @@ import { Cases } from "./cases.mjs";
 import { chaos } from "./chaos.mjs";
 import { $, say } from "./dom.mjs";
 import { effectsView } from "./effects-view.mjs";
+import { keep } from "./keep.mjs";
 import { plural } from "./names.mjs";
 import { QueueView } from "./queue-view.mjs";
 import { RECEIVER, leadReport } from "./report.mjs";
@@ -143,6 +144,8 @@ async function start() {
   }));
   chaos({ record: (change) => void record(change), server, job, tell, attempt });
   for (const button of document.querySelectorAll("[data-needs-tab]")) button.disabled = false;
+  const offline = keep(tab);
+  if (test) window.demo.offline = offline;
   return story;
 }
 

@@ -1,0 +1,195 @@
+"""What a service worker keeps, by itself or inside an app's own, under strict policies; what is told when it cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from e2e.kit import join
+from e2e.serving.site import OddSite
+
+from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing.driver import DrivenBrowser
+from tabhelm_build.demo_app import POLICY
+
+from .pages import controlled, keep, kept_caches
+
+_ANSWER = "async (path) => { const response = await fetch(path); return [response.status, await response.text()]; }"
+TRUSTED = f"{POLICY}; require-trusted-types-for 'script'; trusted-types tabhelm tabhelm-offline"
+
+
+async def works_offline(browser: ChaosBrowser | DrivenBrowser, url: str) -> None:
+    """A page that is opened while the whole browser is cut off joins."""
+    await browser.offline(True)
+    try:
+        tab = await browser.new_tab(url)
+        await controlled(tab)
+        facts = await join(tab)
+        assert facts["engine"]["from"] == "snapshot", facts
+    finally:
+        await browser.offline(False)
+
+
+async def test_by_itself_under_a_strict_policy_with_trusted_types(driven: DrivenBrowser, odd: OddSite) -> None:
+    odd.does.headers["service-worker-allowed"] = "/"
+    odd.does.policies = dict.fromkeys(["blank", "tabhelm"], TRUSTED)
+    tab = await driven.new_tab(f"{odd.url}/blank")
+    assert await keep(tab, files=["/blank"], version="1") == {"state": "ready", "code": None, "reason": None}
+    await controlled(tab)  # also the page that registered it
+    assert await tab.evaluate("() => violations") == []
+    assert await tab.evaluate("() => told.map(({ state }) => state)") == ["installing", "ready"]
+    status = await tab.evaluate("() => offline.status()")
+    assert (status["version"], status["files"]) == ("1", 1)
+    await tab.navigate("about:blank")
+    odd.does.asked.clear()
+    await works_offline(driven, f"{odd.url}/blank?some=query")
+    assert [path for path in odd.does.asked if not path.endswith("service-worker.js")] == []
+
+
+async def test_what_it_does_not_keep_goes_past_it(browser: ChaosBrowser, odd: OddSite) -> None:
+    odd.does.headers["service-worker-allowed"] = "/"
+    odd.does.page("/kept.html")
+    odd.does.page("/other.html", "first")
+    tab = await browser.new_tab(f"{odd.url}/kept.html")
+    await keep(tab, files=["/kept.html"], version="1")
+    await controlled(tab)
+    for body in ("one", "two"):
+        odd.does.page("/kept.html", body)
+        odd.does.page("/other.html", body)
+        kept, other = [await tab.evaluate(_ANSWER, path) for path in ("/kept.html", "/other.html")]
+        assert body not in kept[1] and body in other[1]
+    assert (await tab.evaluate(_ANSWER, "/tabhelm/manifest.json"))[0] == 200
+    odd.does.spoilt["manifest.json"] = "missing"
+    assert (await tab.evaluate(_ANSWER, "/tabhelm/manifest.json"))[0] == 404, (
+        "what is deployed now is asked of the server"
+    )
+    # The demo's empty page is none of its files.
+    beside = await browser.new_tab(f"{odd.url}/blank")
+    odd.does.page("/blank", "changed")
+    await beside.reload()
+    assert "changed" in await beside.evaluate("() => document.documentElement.textContent")
+
+
+CLASSIC = """
+self.addEventListener("message", ({ data, source }) => data === "hello" && source.postMessage("of the app"));
+importScripts("/tabhelm/service-worker.js");
+tabhelmOffline({ base: "/tabhelm/", version: "1", files: ["/blank"] });
+// An app's own answer to everything else.
+self.addEventListener("fetch", (event) => {
+  if (event.request.url.endsWith("/hello")) event.respondWith(new Response("hello"));
+  else if (navigator.onLine) event.respondWith(fetch(event.request));
+});
+"""
+MODULE = CLASSIC.replace('importScripts("/tabhelm/service-worker.js");', 'import "/tabhelm/service-worker.js";')
+
+
+@pytest.mark.parametrize("kind", ["classic", "module"])
+async def test_inside_an_app_s_own_service_worker(driven: DrivenBrowser, odd: OddSite, kind: str) -> None:
+    odd.does.script("/own.js", CLASSIC if kind == "classic" else MODULE)
+    tab = await driven.new_tab(f"{odd.url}/blank")
+    settled = await keep(tab, worker="/own.js", type=kind)
+    assert settled["state"] == "ready", settled
+    await controlled(tab)
+    assert (await tab.evaluate(_ANSWER, "/hello"))[1] == "hello"
+    await tab.navigate("about:blank")
+    await works_offline(driven, f"{odd.url}/blank")
+
+
+WRONG = {
+    "no version": 'tabhelmOffline({ base: "/tabhelm/", files: ["/blank"] });',
+    "another origin": 'tabhelmOffline({ base: "/tabhelm/", version: "1", files: ["https://cdn.example/app.js"] });',
+    "no folder": 'tabhelmOffline({ base: "/tabhelm" });',
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+async def test_a_service_worker_that_is_told_nonsense_is_not_registered(
+    browser: ChaosBrowser, odd: OddSite, how: str
+) -> None:
+    odd.does.script("/own.js", f'importScripts("/tabhelm/service-worker.js");\n{WRONG[how]}')
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    settled = await keep(tab, worker="/own.js")
+    assert (settled["state"], settled["code"]) == ("failed", "not-registered")
+    await join(tab)
+
+
+async def test_a_scope_that_the_server_does_not_allow_names_the_header(browser: ChaosBrowser, odd: OddSite) -> None:
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    settled = await keep(tab)
+    assert (settled["state"], settled["code"]) == ("failed", "not-registered")
+    assert "Service-Worker-Allowed: /" in settled["reason"]
+    await join(tab)
+
+
+@pytest.mark.parametrize(
+    ("file", "how", "code", "words"),
+    [
+        ("snapshot.bin.gz", "missing", "download", "status 404"),
+        ("engine.mjs", "page", "content", "text/html"),
+        ("python_stdlib.zip", "short", "content", "python_stdlib.zip"),
+        ("pyodide.asm.wasm", "changed", "content", "not the file that was built"),
+        ("/blank", "missing", "download", "/blank is answered with status 404"),
+    ],
+)
+async def test_what_cannot_be_kept_is_told_harmless_and_tried_again(
+    browser: ChaosBrowser, odd: OddSite, file: str, how: str, code: str, words: str
+) -> None:
+    odd.does.headers["service-worker-allowed"] = "/"
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    odd.does.spoilt[file] = how
+    settled = await keep(tab, files=["/blank"], version="1")
+    assert (settled["state"], settled["code"]) == ("failed", code), settled
+    assert words in settled["reason"]
+    assert await kept_caches(tab) == {}, "nothing half-written stays"
+    odd.does.spoilt.clear()
+    await join(tab)
+    await tab.reload()
+    assert (await keep(tab, files=["/blank"], version="1"))["state"] == "ready"
+
+
+async def override_quota(tab: ChaosTab, origin: str, **quota: Any) -> None:
+    session = await tab.page.context.new_cdp_session(tab.page)
+    await session.send("Storage.overrideQuotaForOrigin", {"origin": origin, **quota})
+    await session.detach()
+
+
+async def test_a_full_storage_is_told_and_harmless(browser: ChaosBrowser, odd: OddSite) -> None:
+    odd.does.headers["service-worker-allowed"] = "/"
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    session = await tab.page.context.new_cdp_session(tab.page)
+    await session.send("Storage.overrideQuotaForOrigin", {"origin": odd.url, "quotaSize": 5_000_000})
+    settled = await keep(tab, files=["/blank"], version="1")
+    assert (settled["state"], settled["code"]) == ("failed", "quota"), settled
+    assert await kept_caches(tab) == {}
+    await join(tab)
+    await session.send("Storage.overrideQuotaForOrigin", {"origin": odd.url})
+    await tab.reload()
+    assert (await keep(tab, files=["/blank"], version="1"))["state"] == "ready"
+
+
+async def test_what_the_browser_took_away_is_fetched_again(browser: ChaosBrowser, odd: OddSite) -> None:
+    odd.does.headers["service-worker-allowed"] = "/"
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    await keep(tab, files=["/blank"], version="1")
+    await controlled(tab)
+    whole = await kept_caches(tab)
+    await tab.evaluate("async () => { for (const name of await caches.keys()) await caches.delete(name); }")
+    await tab.reload()
+    await join(tab)
+    (bundle,) = [name for name in await kept_caches(tab) if " bundle " in name]
+    assert 5 < (await kept_caches(tab))[bundle] <= whole[bundle]
+    await tab.navigate("about:blank")
+    odd.does.folders.clear()
+    await tab.navigate(f"{odd.url}/blank2")
+    await join(tab)
+
+
+async def test_it_can_be_removed(browser: ChaosBrowser, odd: OddSite) -> None:
+    odd.does.headers["service-worker-allowed"] = "/"
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    await keep(tab, files=["/blank"], version="1")
+    assert len(await kept_caches(tab)) == 2
+    await tab.evaluate("() => offline.remove()")
+    assert await kept_caches(tab) == {}
+    await tab.reload()
+    assert await tab.evaluate("() => navigator.serviceWorker.controller") is None

@@ -1,0 +1,327 @@
+/**
+ * What a service worker does for pages that shall open without a network: it keeps the bundle, and files of the app if it is
+ * told which, each release in a cache of its own; and it answers each tab, and each engine, from the release that this tab
+ * began with, for as long as the tab lives, whichever service worker is in charge by then.
+ *
+ * Nothing but these files is answered here: whatever else a page asks for goes past, as if there were no service worker.
+ */
+import { buildId, files as built, version as builtVersion } from "./service-worker-files.mjs";
+import { Tabs } from "./keeper-tabs.mjs";
+
+/**
+ * @typedef {object} Kept
+ * @property {string} base where the bundle is served, from the service worker's own address
+ * @property {string[]} [files] of the app, from the service worker's own address; a page's without its query
+ * @property {string} [version] the release that `files` are of: with each new one they are fetched anew
+ * @property {boolean} [claim] whether pages that were there before the very first service worker are served too (default: yes)
+ */
+/**
+ * What is used of a ServiceWorkerGlobalScope.
+ * @typedef {{location: Location, registration: ServiceWorkerRegistration, clients: any, skipWaiting: () => Promise<void>,
+ *   addEventListener: (type: string, listener: (event: any) => void) => void}} WorkerScope
+ */
+/** @typedef {{build: string, version: string}} Release */
+
+const AT_ONCE = 4;
+/** Asked of the server always: what lies there now is the question. */
+const NEVER_KEPT = new Set(["manifest.json", "service-worker.js"]);
+/** Caches of ours, of any release of this registration, begin with these words. */
+const MARK = "tabhelm-offline";
+const COMPLETE = "?complete";
+
+export class Failure extends Error {
+  /** @param {"download" | "content" | "quota" | "storage"} code @param {string} message @param {unknown} [cause] */
+  constructor(code, message, cause) {
+    super(message, { cause });
+    this.code = code;
+  }
+}
+
+export class Keeper {
+  #worker;
+  #prefix;
+  #base = new URL("about:blank");
+  /** @type {Set<string>} addresses of the app's files */
+  #files = new Set();
+  /** @type {Release} */
+  #own = { build: buildId, version: "" };
+  #claim = true;
+  #first = false;
+  #tabs;
+
+  /** @param {WorkerScope} worker @param {Kept} kept */
+  constructor(worker, kept) {
+    this.#worker = worker;
+    this.#prefix = `${MARK} ${worker.registration.scope} `;
+    this.#tabs = new Tabs(`${this.#prefix}tabs`, worker.registration.scope);
+    this.keep(kept);
+    worker.addEventListener("install", (event) => event.waitUntil(this.#install()));
+    worker.addEventListener("activate", (event) => event.waitUntil(this.#activate()));
+    worker.addEventListener("fetch", (event) => this.#fetch(event));
+    worker.addEventListener("message", (event) => this.#message(event));
+  }
+
+  /** Say what to keep. Only while the script runs for the first time. @param {Kept} kept */
+  keep({ base, files = [], version = "", claim = true }) {
+    if (files.length && !version) {
+      throw new TypeError("tabhelmOffline: files without a version would never be fetched again: name the release that they are of");
+    }
+    const { href } = this.#worker.location;
+    this.#base = new URL(base, href);
+    if (!this.#base.pathname.endsWith("/")) throw new TypeError(`tabhelmOffline: base ${JSON.stringify(base)} must end with "/"`);
+    this.#files = new Set(files.map((file) => plain(new URL(file, href))));
+    for (const file of this.#files) {
+      if (new URL(file).origin !== this.#worker.location.origin) throw new TypeError(`tabhelmOffline: ${file} is of another origin`);
+    }
+    this.#own = { build: buildId, version };
+    this.#claim = claim;
+  }
+
+  // ---- its life ------------------------------------------------------------------------------------------------------
+
+  async #install() {
+    this.#first = !this.#worker.registration.active;
+    const names = [this.#bundleCache(this.#own), ...(this.#files.size ? [this.#appCache(this.#own)] : [])];
+    const begun = [];
+    try {
+      for (const name of names) if (!(await this.#isComplete(name))) begun.push(name);
+      for (const name of begun) {
+        await caches.delete(name); // what an attempt before left
+        await (name === names[0] ? this.#keepBundle(name) : this.#keepFiles(name));
+      }
+    } catch (error) {
+      const failure = error instanceof Failure ? error : stored(error);
+      for (const name of begun) await caches.delete(name).catch(() => {});
+      await this.#tell({ state: "failed", code: failure.code, reason: failure.message });
+      throw failure; // the browser drops this service worker; pages go on as before, and the next registration tries again
+    }
+    await this.#tell({ state: "installed" });
+  }
+
+  async #activate() {
+    const { clients } = this.#worker;
+    if (this.#first) {
+      // The pages that are there were loaded from the server, and are of this release.
+      const all = await clients.matchAll({ includeUncontrolled: true, type: "all" });
+      for (const { id } of all) await this.#tabs.remember(id, this.#own, false);
+      if (this.#claim) await clients.claim();
+    }
+    await this.#sweep();
+    await this.#tell({ state: "activated" });
+  }
+
+  /** @param {any} event */
+  #message(event) {
+    const { data, ports, source } = event;
+    if (data?.type !== MARK) return;
+    if (data.ask === "activate") event.waitUntil(this.#worker.skipWaiting());
+    if (data.ask === "status") (ports[0] ?? source)?.postMessage({ ...this.#about(), state: "status" });
+  }
+
+  #about() {
+    const bytes = Object.values(built).reduce((sum, { size }) => sum + size, 0);
+    return { type: MARK, buildId, bundleVersion: builtVersion, version: this.#own.version, files: this.#files.size, bytes };
+  }
+
+  /** Every page of this registration hears it, also those that no service worker serves yet. @param {object} news */
+  async #tell(news) {
+    const { clients, registration } = this.#worker;
+    const pages = await clients.matchAll({ includeUncontrolled: true, type: "window" });
+    for (const page of pages) if (page.url.startsWith(registration.scope)) page.postMessage({ ...this.#about(), ...news });
+  }
+
+  // ---- what is kept --------------------------------------------------------------------------------------------------
+
+  /** @param {Release} release */
+  #bundleCache({ build }) {
+    return `${this.#prefix}bundle ${this.#base.pathname} ${build}`;
+  }
+
+  /** @param {Release} release */
+  #appCache({ version }) {
+    return `${this.#prefix}app ${version}`;
+  }
+
+  /** Names of the caches of all releases of this registration. */
+  async #releases() {
+    const names = await caches.keys();
+    return names.filter((name) => name.startsWith(this.#prefix) && !name.endsWith(" tabs"));
+  }
+
+  get #mark() {
+    return new URL(COMPLETE, this.#worker.registration.scope).href;
+  }
+
+  /** @param {string} name @returns {Promise<Record<string, string> | null>} the hashes of what it keeps, by address */
+  async #isComplete(name) {
+    if (!(await caches.has(name))) return null;
+    const mark = await (await caches.open(name)).match(this.#mark);
+    return mark ? mark.json() : null;
+  }
+
+  /** @param {string} name */
+  async #keepBundle(name) {
+    const cache = await caches.open(name);
+    const entries = Object.entries(built).filter(([file]) => !NEVER_KEPT.has(file));
+    /** @type {Record<string, string>} */
+    const hashes = Object.fromEntries(entries.map(([file, { integrity }]) => [this.#address(file), integrity]));
+    const older = await this.#older(hashes);
+    await some(entries, async ([file, entry]) => {
+      const address = this.#address(file);
+      const kept = older.get(entry.integrity) ?? (await fetched(address, entry));
+      await cache.put(address, kept);
+    });
+    await cache.put(this.#mark, Response.json(hashes));
+  }
+
+  /** @param {string} name */
+  async #keepFiles(name) {
+    const cache = await caches.open(name);
+    await some([...this.#files], async (address) => cache.put(address, await fetched(address, null)));
+    await cache.put(this.#mark, Response.json({}));
+  }
+
+  /** What other builds have kept of the same files: most of a new build's megabytes are the old one's. @param {Record<string, string>} wanted */
+  async #older(wanted) {
+    const hashes = new Set(Object.values(wanted));
+    /** @type {Map<string, Response>} */
+    const found = new Map();
+    for (const name of await this.#releases()) {
+      for (const [address, integrity] of Object.entries((await this.#isComplete(name)) ?? {})) {
+        const kept = hashes.has(integrity) && !found.has(integrity) && (await (await caches.open(name)).match(address));
+        if (kept) found.set(integrity, kept);
+      }
+    }
+    return found;
+  }
+
+  /** Delete releases that no living tab is of. Not while another service worker is on its way: one of them is its own. */
+  async #sweep() {
+    const names = await this.#releases();
+    const { clients, registration } = this.#worker;
+    const living = await clients.matchAll({ includeUncontrolled: true, type: "all" });
+    const used = [this.#own, ...(await this.#tabs.releases(new Set(living.map((/** @type {{id: string}} */ { id }) => id))))];
+    const needed = new Set(used.flatMap((release) => [this.#bundleCache(release), this.#appCache(release)]));
+    if (registration.installing || registration.waiting) return;
+    await Promise.all(names.filter((name) => !needed.has(name)).map((name) => caches.delete(name)));
+  }
+
+  // ---- answers -------------------------------------------------------------------------------------------------------
+
+  /** @param {any} event a FetchEvent */
+  #fetch(event) {
+    const { request } = event;
+    const url = new URL(request.url);
+    if (request.method !== "GET" || url.origin !== this.#base.origin || request.headers.has("range")) return;
+    const address = plain(url, request.mode === "navigate");
+    const file = url.pathname.startsWith(this.#base.pathname) ? url.pathname.slice(this.#base.pathname.length) : "";
+    const ofBundle = file !== "" && !NEVER_KEPT.has(file);
+    if (!ofBundle && !this.#files.has(address)) return;
+    // Whoever else listens here, in an app's own service worker, would fail by answering once more.
+    event.stopImmediatePropagation();
+    event.respondWith(this.#answer(event, ofBundle ? this.#address(file) : address, ofBundle));
+  }
+
+  /** @param {any} event @param {string} address @param {boolean} ofBundle @returns {Promise<Response>} */
+  async #answer(event, address, ofBundle) {
+    const { request, clientId, resultingClientId } = event;
+    try {
+      const release = (clientId && (await this.#tabs.recall(clientId))) || this.#own;
+      // A page begins with what is in charge when it is opened, an engine with what its page is of.
+      if (request.mode === "navigate") {
+        event.waitUntil(this.#tabs.remember(resultingClientId, this.#own).then(() => this.#sweep()));
+      } else {
+        if (clientId) event.waitUntil(this.#tabs.remember(clientId, release, false));
+        if (resultingClientId) event.waitUntil(this.#tabs.remember(resultingClientId, release));
+      }
+      const mine = request.mode === "navigate" ? this.#own : release;
+      const afresh = request.cache === "reload" || request.cache === "no-store"; // somebody doubts what was kept
+      const kept = await this.#kept(mine, address, ofBundle);
+      if (kept && !afresh) return kept;
+      if (kept) return await fetch(request).catch(() => kept);
+      const mended = ofBundle && mine.build === buildId ? await this.#mend(address) : null;
+      if (mended) return mended;
+    } catch {
+      // the storage fails: then it is as if nothing were kept
+    }
+    return fetch(request);
+  }
+
+  /** @param {Release} release @param {string} address @param {boolean} ofBundle */
+  async #kept(release, address, ofBundle) {
+    const name = ofBundle ? this.#bundleCache(release) : this.#appCache(release);
+    return (await caches.has(name)) ? (await caches.open(name)).match(address, { ignoreVary: true }) : undefined;
+  }
+
+  /** A file that was kept and is gone (the browser, or the user, took it) is fetched and kept again. @param {string} address */
+  async #mend(address) {
+    const entry = built[address.slice(this.#address("").length)];
+    const response = entry && (await fetched(address, entry).catch(() => null));
+    if (!response) return null;
+    const copy = response.clone();
+    await caches.open(this.#bundleCache(this.#own)).then((cache) => cache.put(address, copy)).catch(() => {});
+    return response;
+  }
+
+  /** @param {string} file */
+  #address(file) {
+    return new URL(file, this.#base).href;
+  }
+}
+
+/** An address without what no server sees, and, for a page, without its query. @param {URL} url @param {boolean} [ofPage] */
+function plain(url, ofPage = false) {
+  return url.origin + url.pathname + (ofPage ? "" : url.search);
+}
+
+/**
+ * Fetch one file; of the bundle, only as it was built. The response is a plain one: a redirected one answers no navigation.
+ * @param {string} address @param {{size: number, integrity: string} | null} entry
+ */
+async function fetched(address, entry) {
+  let wrong = "";
+  // The browser may have kept another build's file: it is asked past that once more.
+  for (const cache of /** @type {RequestCache[]} */ (["no-cache", "reload"])) {
+    const response = await fetch(address, { cache, credentials: "same-origin" }).catch((error) => {
+      throw new Failure("download", `${address} cannot be fetched: ${error.message}`, error);
+    });
+    if (!response.ok) throw new Failure("download", `${address} is answered with status ${response.status}`);
+    const bytes = await response.arrayBuffer().catch((error) => {
+      throw new Failure("download", `${address} broke off: ${error.message}`, error);
+    });
+    const headers = new Headers(response.headers);
+    for (const name of ["content-encoding", "content-length"]) headers.delete(name);
+    if (!entry || (await integrityOf(bytes)) === entry.integrity) return new Response(bytes, { headers });
+    wrong = `${bytes.byteLength} bytes of ${headers.get("content-type") ?? "no type"} came, of ${entry.size}`;
+  }
+  throw new Failure("content", `${address} is not the file that was built (${wrong}): serve all files of one build together, and unchanged`);
+}
+
+/** @param {ArrayBuffer} bytes */
+async function integrityOf(bytes) {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-384", bytes));
+  return `sha384-${btoa(String.fromCharCode(...digest))}`;
+}
+
+/** @param {any} error */
+function stored(error) {
+  if (error?.name === "QuotaExceededError") return new Failure("quota", `the storage of this origin is full: ${error.message}`, error);
+  return new Failure("storage", `the browser could not keep the files: ${error?.message ?? error}`, error);
+}
+
+/**
+ * A few at a time; the first failure ends it, after those that were begun.
+ * @template T @param {T[]} items @param {(item: T) => Promise<unknown>} work
+ */
+async function some(items, work) {
+  const left = [...items];
+  /** @type {unknown[]} */
+  const failures = [];
+  const lane = async () => {
+    for (let item = left.shift(); item !== undefined; item = left.shift()) {
+      await work(item).catch((error) => void (failures.push(error), (left.length = 0)));
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, lane));
+  if (failures.length) throw failures[0];
+}
