@@ -13,6 +13,7 @@ TabhelmError
 │   └── SplitAuthority                    another live authority owns the resource's epoch record
 ├── NotInBrowser           (RuntimeError) a tab can only be joined from Python that runs in a page or its worker
 ├── NoAuthority                           nothing on the policy's list can decide here
+├── LeaseRefused                          a lease service gave an answer that is none
 ├── NotFenced                             the authority gives no tokens, so nothing can be fenced
 ├── LockWithdrawn                         a lock request was taken back (its owner left, froze or was dropped)
 ├── LockLost                              a lock ended while its body was running: the tab froze, hung, left, was robbed
@@ -25,6 +26,7 @@ TabhelmError
 ├── DatabaseError                         storage: the base of what follows
 │   ├── DatabaseClosed                    the connection was closed under the transaction; open again and retry
 │   ├── DatabaseBlocked                   another connection keeps the database from being opened
+│   ├── DatabaseNewer                     a later release has upgraded the database: reload the page
 │   ├── DatabaseDenied                    this context may not use IndexedDB (opaque origin, private window)
 │   ├── QuotaExceeded                     the origin's storage is full; nothing was written
 │   ├── KeyExists                         a record with this unique key is already there
@@ -46,6 +48,7 @@ TabhelmError
 ├── TooManyCalls                          more questions are open than are allowed; this one was not asked
 ├── LoopNotFound           (LookupError)  a Python leader loop ``package.module:function`` cannot be found
 ├── PageLoopFailed                        a page's leader loop threw
+├── PageFunctionFailed                    a page's own function that a queue needs threw
 └── MalformedMessage       (ValueError)   a page said something to its engine that cannot be used
 
 Base classes other than ``TabhelmError`` mark programming errors by the nearest builtin, so that code which catches
@@ -246,6 +249,12 @@ class DatabaseBlocked(DatabaseError):
     code = "database-blocked"
 
 
+class DatabaseNewer(DatabaseError):
+    """The database has a higher version than this code knows: a later release upgraded it. Only a reload helps."""
+
+    code = "database-newer"
+
+
 class DatabaseDenied(DatabaseError):
     """This context has no IndexedDB (opaque origin, private window, storage blocked by a setting)."""
 
@@ -274,6 +283,12 @@ class Unreachable(TabhelmError):
     """No answer came: the network failed, the time ran out, or the request was aborted. Its outcome is unknown."""
 
     code = "unreachable"
+
+
+class LeaseRefused(TabhelmError):
+    """A lease service answered, but neither gave the lease nor said who has it; the message says what it did."""
+
+    code = "lease-refused"
 
 
 class IdentifierReused(TabhelmError, ValueError):
@@ -405,6 +420,12 @@ class PageLoopFailed(TabhelmError):
     """A page's leader loop threw; the message is the page's."""
 
     code = "loop-failed"
+
+
+class PageFunctionFailed(TabhelmError):
+    """A function of a page's that a queue needs (its sender, its headers) threw; the message is that error's."""
+
+    code = "page-function-failed"
 
 
 class MalformedMessage(TabhelmError, ValueError):

@@ -8,12 +8,16 @@ from typing import Any
 
 from tabhelm.browser._js import Thrown, create_proxy, js, js_exception, to_js_value
 from tabhelm.browser.clock import BrowserClock
-from tabhelm.errors import DatabaseBlocked, DatabaseClosed, DatabaseDenied, DatabaseError, QuotaExceeded
+from tabhelm.errors import DatabaseBlocked, DatabaseClosed, DatabaseDenied, DatabaseError, DatabaseNewer, QuotaExceeded
 from tabhelm.ports.database import DatabaseEvent, Schema
 
 OPEN_TIMEOUT = 10.0
-"""Seconds after which a database that does not open is given up. Browsers may never answer: a deletion is pending in
-another tab, or the storage backend hangs."""
+"""Seconds after which a caller that waits for a database to open is told that it does not. Browsers may never answer:
+an upgrade or a deletion waits for a connection that does not go, or the storage backend hangs. An answer that comes
+later is welcome all the same."""
+LONGEST_PAUSE = 320.0
+"""Seconds between two requests for the same opening; they double from ``OPEN_TIMEOUT`` on. A browser that has lost one
+may answer the next (old WebKit did), one that keeps them in a line behind a pending deletion shall not gather many."""
 
 _DENIED = frozenset({"SecurityError", "InvalidStateError", "NotAllowedError", "NotSupportedError"})
 """What ``open`` answers where storage is forbidden; Firefox's private windows say ``InvalidStateError``."""
@@ -44,8 +48,7 @@ class Connection:
             if opening is None or not opening.awaited:
                 return self._database
         if opening is None:
-            opening = self._opening = _Opening(self.name, self._schema, self._opened, self._tell)
-            opening.start(self._clock)
+            opening = self._opening = _Opening(self.name, self._schema, self._clock, self._opened, self._tell)
         return await opening.wait()
 
     def _opened(self, database: Any) -> bool:
@@ -88,23 +91,40 @@ class Connection:
 
 
 class _Opening:
-    """One attempt to open: one request, one proxy, any number of callers waiting for it."""
+    """One attempt to open, by one request or a few, for any number of callers, until the browser answers. Each caller
+    waits for ``OPEN_TIMEOUT`` at most; the attempt goes on without it, and later callers join it."""
 
     def __init__(
-        self, name: str, schema: Schema, ended: Callable[[Any], bool], tell: Callable[[DatabaseEvent], None]
+        self,
+        name: str,
+        schema: Schema,
+        clock: BrowserClock,
+        ended: Callable[[Any], bool],
+        tell: Callable[[DatabaseEvent], None],
     ) -> None:
         self._name = name
         self._schema = schema
+        self._clock = clock
         self._ended: Callable[[Any], bool] | None = ended
         self._tell = tell
         self._waiters: list[asyncio.Future[Any]] = []
         self._failure: DatabaseError | None = None
         self._database: Any = None
         self._blocked = False
+        self._told = False
+        self._asked = self._answers = 0
+        self._ask_after = clock.monotonic()
+        self._pause = OPEN_TIMEOUT
         self._listener = self._answered  # our own reference: the proxy is destroyed while it is running
+        self._proxy: Any = None
 
-    def start(self, clock: BrowserClock) -> None:
-        """Ask the browser. May end (and fail) at once."""
+    def _ask(self) -> None:
+        """Ask the browser, unless it was asked a short while ago. May end (and fail) at once."""
+        now = self._clock.monotonic()
+        if self._blocked or now < self._ask_after:
+            return
+        self._ask_after = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
         try:
             factory = getattr(js(), "indexedDB", None)
             if not factory:
@@ -114,10 +134,10 @@ class _Opening:
         except js_exception() as error:
             self._end(None, self._error(error))
             return
-        self._proxy = create_proxy(self._listener)
+        self._asked += 1
+        self._proxy = self._proxy or create_proxy(self._listener)
         for kind in ("success", "error", "blocked", "upgradeneeded"):
             setattr(request, f"on{kind}", self._proxy)
-        self._timer = clock.call_later(OPEN_TIMEOUT, self._expired)
 
     @property
     def awaited(self) -> bool:
@@ -125,6 +145,8 @@ class _Opening:
         return bool(self._waiters)
 
     async def wait(self) -> Any:
+        if self._ended is not None:
+            self._ask()
         if self._failure is not None:
             raise type(self._failure)(*self._failure.args)
         loop = asyncio.get_running_loop()
@@ -132,22 +154,36 @@ class _Opening:
         self._waiters.append(waiter)
         if self._ended is None:
             loop.call_soon(_settle, waiter, self._database)  # behind those who have not woken yet
+        timer = self._clock.call_later(OPEN_TIMEOUT, lambda: self._expired(waiter))
         try:
             return await waiter
         finally:
+            timer.cancel()
             self._waiters.remove(waiter)
 
-    def _expired(self) -> None:
+    def _expired(self, waiter: asyncio.Future[Any]) -> None:
+        if self._ended is None or waiter.done():
+            return
+        self._tell_blocked()
         cause = "another connection is in the way" if self._blocked else "the browser did not answer"
-        self._end(None, DatabaseBlocked(f"database {self._name!r} did not open within {OPEN_TIMEOUT:g} s: {cause}"))
+        waiter.set_exception(
+            DatabaseBlocked(
+                f"database {self._name!r} did not open within {OPEN_TIMEOUT:g} s: {cause}; it goes on by itself once "
+                "the database opens: if it does not, close the other tabs of this site"
+            )
+        )
+
+    def _tell_blocked(self) -> None:
+        if not self._told and self._ended is not None:
+            self._told = True
+            self._tell("blocked")
 
     def _answered(self, event: Any) -> None:
         """All four events of the open request. Nothing may be raised into the browser."""
         request, kind = event.target, event.type
         if kind == "blocked":
             self._blocked = True
-            if self._ended is not None:
-                self._tell("blocked")
+            self._tell_blocked()
             return
         if kind == "upgradeneeded":
             try:
@@ -157,13 +193,15 @@ class _Opening:
                 self._failure = DatabaseError(f"database {self._name!r} cannot be set up: {why}")
                 request.transaction.abort()
             return
-        self._timer.cancel()
-        self._proxy.destroy()
+        self._answers += 1
+        if self._answers == self._asked:
+            self._proxy.destroy()
+            self._proxy = None
         if kind == "error":
             event.preventDefault()  # or Firefox reports it as an uncaught error of the page
             self._end(None, self._failure or self._error(request.error))
         elif self._ended is None:
-            request.result.close()  # too late: given up meanwhile, and nobody would ever close it
+            request.result.close()  # another request of this attempt was answered before: nobody would ever close it
         else:
             self._end(request.result, None)
 
@@ -178,7 +216,7 @@ class _Opening:
         if thrown.name == "QuotaExceededError":
             return QuotaExceeded(f"database {self._name!r} cannot be opened: the storage of this origin is full")
         if thrown.name == "VersionError":
-            return DatabaseError(
+            return DatabaseNewer(
                 f"database {self._name!r} is newer than version {self._schema.version}, which this code knows: "
                 "a later release has upgraded it; reload the page to get that release"
             )

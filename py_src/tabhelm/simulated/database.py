@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tabhelm.errors import DatabaseBlocked, DatabaseClosed, DatabaseDenied, DatabaseError
+from tabhelm.errors import DatabaseBlocked, DatabaseClosed, DatabaseDenied, DatabaseError, DatabaseNewer
 from tabhelm.ports.database import DatabaseEvent, Durability, Schema, Transaction, TransactionMode
 from tabhelm.simulated.loop import fail, settle
 from tabhelm.simulated.records import Bounds, ObjectStore
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from tabhelm.simulated.world import Pipe, SimulatedAgent, World
 
 T = TypeVar("T")
+Answer = Callable[["Connection | Exception"], None]
 OPEN_BOUND = 10.0
-"""Seconds that an open may take before the port gives up."""
+"""Seconds that a caller waits for an open."""
+LONGEST_PAUSE = 320.0
+"""Seconds between two requests of one attempt to open; they double."""
+_POLL = 0.005
 
 
 class Stored:
@@ -32,7 +37,9 @@ class Stored:
         self.name = name
         self.version = 0
         self.stores: dict[str, ObjectStore] = {}
-        self.connections: list[Connection] = []
+        self.connections: list[Connection | ForeignConnection] = []
+        self.changing: list[object] = []
+        """Upgrades and deletions that wait until all connections are gone; whoever opens waits behind them."""
         self.live: list[AgentTransaction] = []
         self.unflushed: list[list[Undo]] = []
         """Undo logs of relaxed commits that a power cut may still take back."""
@@ -64,6 +71,27 @@ class Stored:
             self.unflushed.append(transaction.undo)
         if self.storage.on_commit is not None:
             self.storage.on_commit(self, transaction.stores)
+
+    def close_all(self, why: str) -> None:
+        for connection in list(self.connections):
+            connection.lost()
+        for transaction in list(self.live):
+            transaction.fail(DatabaseClosed(why))
+
+    def change(self, token: object, action: Callable[[Stored], None]) -> None:
+        """Do it once no connection is left, which are all asked to go, and what waited before is done."""
+        if token not in self.changing:
+            self.changing.append(token)
+        for connection in self.connections:
+            if not connection.told:
+                connection.told = True
+                connection.give_way()
+        if self.connections or self.live or self.changing[0] is not token:
+            loop = self.storage.world.loop
+            loop.call_later(_POLL, self.change, token, action, context=loop.root.context())
+            return
+        self.changing.remove(token)
+        action(self)
 
     def upgrade(self, schema: Schema) -> None:
         for shape in schema.stores:
@@ -102,10 +130,39 @@ class Storage:
         self.world.note("storage", "wiped")
         old, self.databases = self.databases, {}
         for stored in old.values():
-            for connection in list(stored.connections):
-                connection.lost()
-            for transaction in list(stored.live):
-                transaction.fail(DatabaseClosed(f"database {stored.name!r} was deleted by the browser"))
+            stored.close_all(f"database {stored.name!r} was deleted by the browser")
+
+    def close_connections(self, name: str) -> None:
+        """The browser closes all connections of a database (its backend crashed, say); what was committed stays."""
+        self.world.note("storage", f"connections of {name} closed")
+        self.stored(name).close_all(f"the browser closed database {name!r}")
+
+    def foreign(self, name: str) -> ForeignConnection:
+        """A connection of somebody who never gives way: an old release, the app's own code, a hung page."""
+        return ForeignConnection(self.stored(name))
+
+    def delete(self, name: str, done: Callable[[], None] = lambda: None) -> None:
+        """A page deletes a database: all connections are asked to give way, and it waits for those that do not."""
+        self.world.note("storage", f"{name} to be deleted")
+
+        def deletion(stored: Stored) -> None:
+            if self.databases.get(name) is stored:
+                del self.databases[name]
+            self.world.note("storage", f"{name} deleted")
+            done()
+
+        self.stored(name).change(object(), deletion)
+
+    def upgrade(self, name: str, version: int, done: Callable[[], None] = lambda: None) -> None:
+        """A page of another release opens a database at a higher version, and closes it again."""
+        self.world.note("storage", f"{name} to be upgraded")
+
+        def upgrading(stored: Stored) -> None:
+            stored.version = version
+            self.world.note("storage", f"{name} upgraded to {version}")
+            done()
+
+        self.stored(name).change(object(), upgrading)
 
     def power_cut(self) -> None:
         """Lose a seeded tail of what was committed without a flush."""
@@ -122,6 +179,25 @@ class Storage:
         return {store: data.select(Bounds(None), None) for store, data in self.stored(name).stores.items()}
 
 
+class ForeignConnection:
+    """An open connection that is not the port's, and gives way to nobody until it is closed."""
+
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self.told = False
+        stored.connections.append(self)
+
+    def give_way(self) -> None:
+        """It does not."""
+
+    def lost(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self in self.stored.connections:
+            self.stored.connections.remove(self)
+
+
 class Connection:
     """An open database, from the browser's side."""
 
@@ -133,6 +209,10 @@ class Connection:
         """Whether it was asked to give way to an upgrade."""
         stored.connections.append(self)
 
+    def give_way(self) -> None:
+        """Somebody wants to upgrade or delete the database."""
+        self.database.agent.post(self.database.on_lost, self, "versionchange")
+
     def lost(self) -> None:
         """The browser closed it."""
         if self.open:
@@ -143,6 +223,16 @@ class Connection:
         if self.open:
             self.open = False
             self.stored.connections.remove(self)
+
+
+@dataclass(slots=True)
+class _Opening:
+    """A running attempt to open, for all who wait."""
+
+    ask_after: float
+    pause: float = OPEN_BOUND
+    told: bool = False
+    """Whether it was said that the database is blocked."""
 
 
 class SimulatedDatabase:
@@ -158,8 +248,7 @@ class SimulatedDatabase:
         self._name = name
         self._callback: Callable[[DatabaseEvent], None] | None = None
         self._connection: Connection | None = None
-        self._opening: object | None = None
-        """The running attempt to open."""
+        self._opening: _Opening | None = None
         self._waiters: list[asyncio.Future[Connection]] = []
         self._closed = False
         self._mine: list[AgentTransaction] = []
@@ -217,17 +306,30 @@ class SimulatedDatabase:
         self._waiters.append(waiter)
         if open_one is not None:
             self.agent.post(settle, waiter, open_one)
-        elif self._opening is None:
-            self._opening = object()
+        else:
+            self._opening = self._opening or _Opening(self.agent.clock.monotonic())
             self._open(self._opening)
+        timer = self.agent.clock.call_later(OPEN_BOUND, lambda: self._expired(waiter))
         try:
             return await waiter  # one open for all who wait: a cancelled one leaves it to the others
         finally:
+            timer.cancel()
             self._waiters.remove(waiter)
 
-    def _open(self, opening: object) -> None:
+    def _expired(self, waiter: asyncio.Future[Connection]) -> None:
+        if self._opening is not None and not waiter.done():
+            self._tell_blocked(self._opening)
+            fail(waiter, DatabaseBlocked(f"database {self._name!r} did not open within {OPEN_BOUND:g} s"))
+
+    def _tell_blocked(self, opening: _Opening) -> None:
+        if not opening.told:
+            opening.told = True
+            self._tell("blocked")
+
+    def _open(self, opening: _Opening) -> None:
+        """Ask the browser, unless it was asked a short while ago; any answer to this attempt will do."""
+
         def end(result: Connection | Exception) -> None:
-            timer.cancel()
             if self._opening is not opening:
                 if isinstance(result, Connection):
                     result.close()
@@ -245,36 +347,38 @@ class SimulatedDatabase:
                 else:
                     settle(waiter, result)
 
-        def give_up() -> None:
-            self._tell("blocked")
-            end(DatabaseBlocked(f"database {self._name!r} did not open within {OPEN_BOUND:g} s"))
+        now = self.agent.clock.monotonic()
+        if now < opening.ask_after:
+            return
+        opening.ask_after, opening.pause = now + opening.pause, min(2 * opening.pause, LONGEST_PAUSE)
+        answer: Answer = lambda result: self.to_agent.send(self.agent.post, end, result)  # noqa: E731
+        self.to_browser.send(self._open_in_browser, opening, answer)
 
-        timer = self.agent.clock.call_later(OPEN_BOUND, give_up)
-        self.to_browser.send(self._open_in_browser, lambda result: self.to_agent.send(self.agent.post, end, result))
-
-    def _open_in_browser(self, answer: Callable[[Connection | Exception], None]) -> None:
+    def _open_in_browser(self, opening: _Opening, answer: Answer) -> None:
         faults, world = self.storage.world.faults, self.storage.world
-        if not self.agent.alive or faults.storage_hangs or self._opening is None:
+        if not self.agent.alive or faults.storage_hangs or self._opening is not opening:
             return
         if faults.storage_denied:
             answer(DatabaseDenied(f"database {self._name!r}: this context may not use IndexedDB"))
             return
         stored = self.storage.stored(self._name)
-        if stored.version > self.schema.version:
+        if stored.changing or (stored.version < self.schema.version and stored.connections):
+            if not stored.changing:  # ours is the upgrade
+                for other in stored.connections:
+                    if not other.told:
+                        other.told = True
+                        other.give_way()
+                    elif not opening.told:
+                        self.to_agent.send(self.agent.post, self._tell_blocked, opening)
+            world.loop.call_later(_POLL, self._open_in_browser, opening, answer, context=world.loop.root.context())
+        elif stored.version > self.schema.version:
             text = (
                 f"database {self._name!r} has version {stored.version}, newer than the {self.schema.version} asked for"
             )
-            answer(DatabaseError(text))
-        elif stored.version == self.schema.version:
-            answer(Connection(self, stored))
-        elif stored.connections:
-            for other in stored.connections:
-                if not other.told:
-                    other.told = True
-                    other.database.agent.post(other.database.on_lost, other, "versionchange")
-            world.loop.call_later(0.005, self._open_in_browser, answer, context=world.loop.root.context())
+            answer(DatabaseNewer(text))
         else:
-            stored.upgrade(self.schema)
+            if stored.version < self.schema.version:
+                stored.upgrade(self.schema)
             answer(Connection(self, stored))
 
     def _tell(self, event: DatabaseEvent) -> None:
@@ -285,8 +389,9 @@ class SimulatedDatabase:
     def _bury(self) -> None:
         """The agent died: a commit on its way happens or not, all else is undone."""
         for stored in list(self.storage.databases.values()):
-            for connection in [each for each in stored.connections if each.database is self]:
-                connection.close()
+            for connection in stored.connections[:]:
+                if isinstance(connection, Connection) and connection.database is self:
+                    connection.close()
         for transaction in self._mine:
             transaction.orphaned()
 
