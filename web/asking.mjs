@@ -1,5 +1,6 @@
 /** Asking the leader: a page's questions, its handlers while it leads, and what it publishes. Part of extras.mjs. */
-import { bad, checkKeys, checkNumber, checkText, checkTexts, message, nameOf, payloadText, randomId } from "./checks.mjs";
+import { bad, checkKeys, checkNumber, checkText, checkTexts, message, nameOf, randomId } from "./checks.mjs";
+import { payloadText } from "./payloads.mjs";
 import { core } from "./core.mjs";
 
 /** @typedef {import("./extras.mjs").Inside} Inside */

@@ -33,7 +33,7 @@ const PART = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const ALLOWED = "allowed are letters, digits, '.', '_' and '-', starting with a letter or digit";
 
 /** `[object Map]` and the like. @param {unknown} value @returns {string} */
-const kindOf = (value) => Object.prototype.toString.call(value);
+export const kindOf = (value) => Object.prototype.toString.call(value);
 
 /** @param {unknown} value */
 function shown(value) {
@@ -106,6 +106,18 @@ export function checkWhole(what, value, least) {
   return Number(value);
 }
 
+/** One of these words. @param {...string} words */
+export const oneOf = (...words) => (/** @type {string} */ what, /** @type {any} */ value) => {
+  if (!words.includes(value)) throw bad(what, value, `"${words.join('" or "')}" is expected`);
+  return value;
+};
+
+/** @param {string} what @param {unknown} value */
+export function checkFunction(what, value) {
+  if (typeof value !== "function") throw bad(what, value, "a function is expected");
+  return value;
+}
+
 /** @param {string} what @param {unknown} value @returns {boolean} */
 export function checkFlag(what, value) {
   if (typeof value !== "boolean") throw bad(what, value, "true or false is expected");
@@ -139,53 +151,18 @@ export function checkKeys(what, value, allowed) {
   return { ...value };
 }
 
-/** What JSON would drop, change or choke on, in words; or null. @param {any} value */
-function beyondJson(value) {
-  switch (typeof value) {
-    case "undefined":
-      return "undefined";
-    case "bigint":
-    case "function":
-    case "symbol":
-      return `a ${typeof value}`;
-    case "number":
-      return Number.isFinite(value) ? null : String(value);
-    case "object": {
-      const kind = kindOf(value).slice(8, -1);
-      return ["Object", "Array", "Null"].includes(kind) ? null : `of the kind ${kind}`; // Map, Set, Blob, Error, …
-    }
-    default:
-      return null;
-  }
+/** Is it what JSON holds without loss? @param {unknown} original @param {unknown} value what its `toJSON` made of it */
+export function fitsJson(original, value) {
+  if (typeof value === "object") return /t (Object|Array|Null)]$/.test(kindOf(value)) && (value !== null || !(original instanceof Date));
+  return Number.isFinite(value) || typeof value === "string" || typeof value === "boolean";
 }
 
-/**
- * A payload as JSON text. What JSON cannot hold without loss is refused by its place in the payload.
- * @param {string} what @param {unknown} payload @returns {string}
- */
-export function payloadText(what, payload) {
-  /** @type {{holder: object, path: string}[]} from the payload down to the object that is being read */
-  const above = [];
-  try {
-    return JSON.stringify(payload, function (key, value) {
-      while (above.length && above.at(-1)?.holder !== this) above.pop();
-      const name = Array.isArray(this) ? `[${key}]` : /^[\w$]+$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
-      const parent = above.at(-1);
-      const path = parent ? parent.path + name : what;
-      const original = this[key]; // before its toJSON
-      const problem = original instanceof Date && value === null ? "an invalid date" : beyondJson(value);
-      if (problem) throw new TypeError(`${path} is ${problem}, which JSON cannot hold: convert it, or leave it out`);
-      if (typeof value === "object" && value) {
-        const cycle = above.find(({ holder }) => holder === value);
-        if (cycle) throw new TypeError(`${path} is ${cycle.path} again: JSON cannot hold a cycle`);
-        above.push({ holder: value, path });
-      }
-      return value;
-    });
-  } catch (error) {
-    // A toJSON or getter of the app's that throws, or a payload too deep to be read.
-    throw error instanceof TypeError ? error : new TypeError(`${what} cannot be read: ${message(error)}`, { cause: error });
-  }
+/** JSON text of what JSON can hold. Why something cannot be held is told by payloads.mjs. @param {unknown} payload @returns {string} */
+export function jsonText(payload) {
+  return JSON.stringify(payload, function (key, value) {
+    if (!fitsJson(this[key], value)) throw new TypeError("JSON cannot hold this payload");
+    return value;
+  });
 }
 
 /** Of an error, or of one that came over the wire as a plain object. @param {any} error @returns {string} */

@@ -183,10 +183,10 @@ export class Election extends Emitter {
       type: "lead",
       election: this.#id,
       resource: this.resource,
-      ...(this.scope === null ? {} : { scope: this.scope }),
+      scope: this.scope,
       policy: JSON.parse(JSON.stringify(policy)), // without its functions
-      ...(this.#python ? { python: this.#python } : {}),
-      ...(asked ? { unfit: "asking" } : {}),
+      python: this.#python,
+      unfit: asked && "asking",
     });
     // Nobody could ask the policy's functions then: it may not lead, and says why.
     const mute = () => this.#session.post({ type: "candidacy", election: this.#id, unfit: "no-extras", score: 0 });

@@ -47,8 +47,8 @@ class Session {
   ticks = 0; // times to ping
   n = 0; // the last ping
   answered = 0; // the last ping that was answered
-  /** @type {string[]} */
-  early = []; // texts for Python, until it is there and the wheels are
+  /** @type {[string, unknown[] | undefined][]} */
+  early = []; // what Python is to be told, once it is there and the wheels are
   /** @type {{abort: () => void} | null} */
   lifeline = null;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -73,7 +73,7 @@ export class Engine {
   #waiting = []; // what ports said before our own lock was granted
   /** @type {{code: string, message: string, alike: boolean} | null} */
   #failure = null;
-  /** @type {((session: string, text: string) => void) | null} */
+  /** @type {((session: string, text: string, values?: unknown[]) => void) | null} */
   #deliver = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #bootTimer = undefined;
@@ -207,7 +207,7 @@ export class Engine {
     const bridge = {
       info: JSON.stringify(info),
       desk: this.desk,
-      post: (/** @type {string} */ session, /** @type {string} */ text) => this.#postText(session, text),
+      post: (/** @type {string} */ session, /** @type {string} */ text, /** @type {unknown[]} */ values) => this.#postText(session, text, values),
       report: (/** @type {string} */ text) => this.report(text),
       counters: () => JSON.stringify({ sessions: this.#sessions.size, ignored: this.ignored }),
     };
@@ -222,7 +222,7 @@ export class Engine {
   /**
    * Start the Python side. What is left to the garbage collector of two languages is cleaned up by a callback, at any time: in
    * a page in the back/forward cache that is the end of it. So nothing is left.
-   * @param {any} pyodide @param {object} bridge @returns {Promise<(session: string, text: string) => void>}
+   * @param {any} pyodide @param {object} bridge @returns {Promise<(session: string, text: string, values?: unknown[]) => void>}
    */
   async #python(pyodide, bridge) {
     const module = pyodide.pyimport("tabhelm.browser.engine");
@@ -476,17 +476,25 @@ export class Engine {
 
   // -- to Python and back ----------------------------------------------------------------------------------------
 
-  /** Hand a message to Python, or keep it until Python is there and has what the session needs. @param {Session} session @param {object} data */
+  /**
+   * Hand a message to Python, or keep it until Python is there and has what the session needs. It goes as text, and beside it,
+   * as they are, the `values` among the parameters of a call: whatever structured clone takes.
+   * @param {Session} session @param {any} data
+   */
   #tell(session, data) {
-    let text;
+    let text, values;
     try {
+      if (Array.isArray(data.params?.values)) {
+        ({ values } = data.params);
+        data = { ...data, params: { ...data.params, values: undefined } };
+      }
       text = JSON.stringify(data);
     } catch {
       this.ignored += 1; // a BigInt or a cycle: nothing that this protocol knows
       return;
     }
-    if (session.known) this.#hand(session.id, text);
-    else session.early.push(text);
+    if (session.known) this.#hand(session.id, text, values);
+    else session.early.push([text, values]);
   }
 
   /** @param {Session} session */
@@ -495,24 +503,28 @@ export class Engine {
     session.known = true;
     const early = session.early;
     session.early = [];
-    for (const text of early) this.#hand(session.id, text);
+    for (const [text, values] of early) this.#hand(session.id, text, values);
   }
 
-  /** @param {string} id @param {string} text */
-  #hand(id, text) {
+  /** @param {string} id @param {string} text @param {unknown[]} [values] */
+  #hand(id, text, values) {
     if (!this.#deliver) return;
     try {
-      this.#deliver(id, text);
+      if (values) this.#deliver(id, text, values);
+      else this.#deliver(id, text);
     } catch (error) {
       // Python's side catches all that Python can catch: the interpreter itself is broken.
       this.fail("engine-crashed", textOf(error));
     }
   }
 
-  /** @param {string} id @param {string} text */
-  #postText(id, text) {
+  /** The `values` of an answer are in its result, those of another message in itself. @param {string} id @param {string} text @param {unknown[]} [values] */
+  #postText(id, text, values) {
     const session = this.#sessions.get(id);
-    if (session) this.#post(session.link, JSON.parse(text));
+    if (!session) return;
+    const message = JSON.parse(text);
+    if (values) (message.result ?? message).values = values;
+    this.#post(session.link, message);
   }
 
   /** @param {Link} link @param {object} message */

@@ -5,10 +5,12 @@
 import { ask, publish, published, serve } from "./asking.mjs";
 import { buildId } from "./build-info.mjs";
 import { core, use } from "./core.mjs";
-import { deadLetters, removeDead, resume, retryDead } from "./letters.mjs";
+import { deadLetters, exportDead, removeDead, resume, retryDead } from "./letters.mjs";
 import { lock, singleFlight } from "./locks.mjs";
+import { digested, explain } from "./payloads.mjs";
+import { attend } from "./sending.mjs";
 import { breaker, health, progress, stand } from "./standing.mjs";
-import { diagnose, history, hooks, metrics } from "./support.mjs";
+import { diagnose, history, hooks, metrics, persist } from "./support.mjs";
 
 /** @typedef {import("./core.mjs").Core} Core */
 /**
@@ -45,10 +47,15 @@ export function of(given) {
     return known.then((copy) => copy.of(given));
   }
   use(given);
-  return { ask, breaker, deadLetters, diagnose, health, heard, history, hooks, lock, metrics, progress, publish, removeDead, resume, retryDead, serve, singleFlight, stand };
+  return {
+    ask, breaker, deadLetters, diagnose, digested, explain, exportDead, health, heard, history, hooks, lock, metrics, persist, progress,
+    publish, removeDead, resume, retryDead, serve, singleFlight, stand,
+  }; // prettier-ignore
 }
 
-/** A message that the client does not know. @param {Inside} inside @param {any} data */
+/** A message that the client does not know, or at each connection what is told of the engine. @param {Inside} inside @param {any} data */
 function heard(inside, data) {
-  if (data.type === "state") published(inside, data); // else from a newer engine
+  attend(inside);
+  if (data.type === "state") published(inside, data);
+  else inside.messages.get(data.type)?.(data); // else from a newer engine
 }

@@ -2,7 +2,8 @@
  * Locks of the app's own, and single flights. The engine asks for them and holds them in this page's name, so that a page that
  * freezes, hangs or goes away lets go at once; the bodies run here (docs/locks.md).
  */
-import { bad, checkFlag, checkKeys, checkNumber, checkPart, checkScope, message, nameOf, payloadText } from "./checks.mjs";
+import { bad, checkFlag, checkKeys, checkNumber, checkPart, checkScope, message, nameOf } from "./checks.mjs";
+import { payloadText } from "./payloads.mjs";
 import { core } from "./core.mjs";
 
 /** @typedef {import("./extras.mjs").Inside} Inside */

@@ -1,44 +1,40 @@
 /** An offline queue, as its page sees it: what is enqueued is durable; a leader elsewhere, or here, sends it. */
-import { Emitter, bad, checkKeys, checkLabel, payloadText, uuid7 } from "./checks.mjs";
+import { Emitter, bad, checkKeys, checkLabel, jsonText, uuid7 } from "./checks.mjs";
 import { lately } from "./election.mjs";
 
 /** @typedef {import("./session.mjs").Session} Session */
 
-const DEFAULT_PARTITION = "default";
+const ITEM = ["payload", "partition", "id"];
 
 export class Queue extends Emitter {
   #session;
   #handle;
-  #options;
 
   /**
    * @param {Session} session @param {string} handle @param {string} name @param {string | undefined} scope
-   * @param {object} options
+   * @param {Record<string, any>} options
    */
   constructor(session, handle, name, scope, options) {
     super();
     this.#session = session;
     this.#handle = handle;
-    this.#options = options;
+    this.options = options;
     this.name = name;
     this.scope = scope ?? null;
-    lately(this, (what, ...given) => session.handlers.extra(what, this, ...given), ["deadLetters", "retryDead", "removeDead", "resume"]);
+    lately(this, (what, ...given) => this.#extra(what, ...given), ["deadLetters", "retryDead", "removeDead", "exportDead", "resume"]);
     this.open();
   }
 
   /** @param {unknown} payload @param {{partition?: string, id?: string}} [options] */
   async enqueue(payload, options) {
-    const { partition, id } = checkKeys("enqueue options", options, ["partition", "id"]);
-    return (await this.#enqueue([operation({ payload, partition, id }, "")]))[0];
+    return (await this.#enqueue([{ ...checkKeys("enqueue options", options, ITEM.slice(1)), payload }], () => ""))[0];
   }
 
   /** @param {readonly unknown[]} items */
   async enqueueAll(items) {
     if (!Array.isArray(items)) throw bad("items", items, "an array of {payload, partition, id} is expected");
-    const operations = items.map((item, index) =>
-      operation(checkKeys(`items[${index}]`, item, ["payload", "partition", "id"]), `items[${index}].`),
-    );
-    return operations.length ? this.#enqueue(operations) : [];
+    const where = (/** @type {number} */ index) => `items[${index}].`;
+    return items.length ? this.#enqueue(items.map((item, index) => checkKeys(`items[${index}]`, item, ITEM)), where) : [];
   }
 
   stats() {
@@ -49,8 +45,10 @@ export class Queue extends Emitter {
 
   /** Open the queue at the engine, at first and after every reconnection. */
   open() {
-    const scope = this.scope === null ? {} : { scope: this.scope };
-    this.#session.post({ type: "queue", queue: this.#handle, name: this.name, ...scope, options: this.#options });
+    const { name, scope } = this;
+    // Functions stay here: the engine learns that there are some.
+    const options = JSON.parse(JSON.stringify(this.options, (_, value) => typeof value === "function" || value));
+    this.#session.post({ type: "queue", queue: this.#handle, name, scope, options });
   }
 
   /** @param {string} name @param {string | undefined} scope */
@@ -58,35 +56,49 @@ export class Queue extends Emitter {
     return this.name === name && this.scope === (scope ?? null);
   }
 
-  /** @param {object} options */
+  /** @param {Record<string, unknown>} options */
   sameOptions(options) {
-    const sorted = (/** @type {object} */ each) => JSON.stringify(Object.entries(each).sort());
-    return sorted(options) === sorted(this.#options);
+    // What JSON leaves out, a function, is only the same as itself.
+    return Object.keys({ ...this.options, ...options }).every(
+      (key) => options[key] === this.options[key] || (JSON.stringify(options[key]) ?? NaN) === JSON.stringify(this.options[key]),
+    );
   }
 
   // -------------------------------------------------------------------------------------------------------------------
 
-  /** @param {ReturnType<typeof operation>[]} operations @returns {Promise<string[]>} */
-  async #enqueue(operations) {
+  /** @param {Record<string, any>[]} items @param {(index: number) => string} where @returns {Promise<string[]>} */
+  async #enqueue(items, where) {
+    const { send, sendBatch, payloads } = this.options;
+    const clones = payloads ? payloads === "clone" : send ?? sendBatch;
+    /** @type {any} as they are at this moment, whatever becomes of them afterwards */
+    let operations, values;
+    try {
+      operations = items.map(({ payload, partition = "default", id }, index) => ({
+        id: id === undefined ? uuid7() : checkLabel(`${where(index)}id`, id),
+        payload: clones ? "" : jsonText(payload),
+        fresh: id === undefined,
+        partition: checkLabel(`${where(index)}partition`, partition),
+      }));
+      values = clones && structuredClone(items.map(({ payload }) => [payload]));
+    } catch (error) {
+      await this.#extra("explain", items, where, clones);
+      throw error;
+    }
+    if (clones) operations = await this.#extra("digested", operations, values);
+    const given = { queue: this.#handle, operations, values };
     // `fresh` ids need no look for an earlier operation of the same id; sent again, they are fresh no more.
-    const again = operations.map((each) => ({ ...each, fresh: false }));
-    const queue = this.#handle;
-    await this.#session.call("enqueue", { queue, operations }, { again: { queue, operations: again } });
-    return operations.map(({ id }) => id);
+    const again = { ...given, operations: operations.map((/** @type {object} */ each) => ({ ...each, fresh: false })) };
+    await this.#session.call("enqueue", given, { again });
+    return operations.map((/** @type {{id: string}} */ { id }) => id);
+  }
+
+  /** @param {string} what @param {unknown[]} given */
+  #extra(what, ...given) {
+    return this.#session.handlers.extra(what, this, ...given);
   }
 
   /** Ask the engine about this queue. @param {string} method @param {object} [params] */
   call(method, params) {
     return this.#session.call(method, { queue: this.#handle, ...params });
   }
-}
-
-/** @param {Record<string, unknown>} item @param {string} where */
-function operation({ payload, partition, id }, where) {
-  return {
-    id: id === undefined ? uuid7() : checkLabel(`${where}id`, id),
-    payload: payloadText(`${where}payload`, payload),
-    fresh: id === undefined,
-    partition: partition === undefined ? DEFAULT_PARTITION : checkLabel(`${where}partition`, partition),
-  };
 }

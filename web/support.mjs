@@ -53,6 +53,11 @@ export async function history({ session }, options) {
   return session.call("history", { count: count === undefined ? undefined : checkWhole("count", count, 1) }, { once: true });
 }
 
+/** May the browser be kept from clearing this origin's storage when space is short? Asks it to, and the user where it does so. */
+export async function persist() {
+  return (await navigator.storage?.persist?.()) ?? false;
+}
+
 /** What test builds expose as `window.__orchestration`. @param {Inside} inside @returns {import("./tabhelm.js").Orchestration} */
 export function hooks(inside) {
   const { tab, session, elections } = inside;

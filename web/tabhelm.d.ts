@@ -74,8 +74,9 @@ export interface Tab extends EventTarget {
    */
   lead(resource: string, loop: LeaderLoop | PythonLoop, policy?: LeadPolicy): Election;
   /**
-   * Open an offline queue. The same name and scope give the same object. A tab that names an `endpoint` also stands for
-   * flushing the queue, unless `flush` is false.
+   * Open an offline queue. The same name and scope give the same object. A tab that names an `endpoint`, `send` or `sendBatch`
+   * also stands for flushing the queue, unless `flush` is false. Options that contradict each other are told by the event
+   * `queue-failed`, and every call on the queue rejects with `invalid-options`.
    * @throws TypeError also if it is already open with other options @throws TabhelmError `not-joined`
    */
   queue(name: string, options?: QueueOptions): Queue;
@@ -97,6 +98,11 @@ export interface Tab extends EventTarget {
    *   `message`, and its `code` or `flight-failed`
    */
   singleFlight<T>(key: string, work: (lock: Lock) => T | PromiseLike<T>, options?: FlightOptions): Promise<T>;
+  /**
+   * Ask the browser not to clear this origin's storage when space is short; some ask the user. True: it will not. Best called
+   * when the user does something that shall not be lost.
+   */
+  persist(): Promise<boolean>;
   /** Who is here, as last told: a hint. */
   presence(): Presence;
   /** Change what this tab is. @throws TypeError @throws TabhelmError `not-joined` */
@@ -514,9 +520,18 @@ export interface ElectionEvents {
   state: LeaderState;
 }
 
+/** How a queue is filled and emptied (docs/queue.md). */
 export interface QueueOptions {
-  /** Where operations are sent, as `POST`. */
+  /** The URL of a fenced receiver (docs/receiver.md), relative to the page: where operations are sent, as `POST`. */
   endpoint?: string | URL;
+  /**
+   * The app's own way of sending, instead of HTTP: called for one operation at a time, in the page that leads the queue. What it
+   * returns is the operation's outcome, nothing means `committed`. One that throws has failed, with an outcome that nobody
+   * knows: the operation is sent again.
+   */
+  send?: (operation: Operation, sending: Sending) => Outcome | PromiseLike<Outcome>;
+  /** The same for a whole batch: an outcome for each operation, in the same order, or nothing if all are committed. */
+  sendBatch?: (operations: Operation[], sending: Sending) => void | readonly Outcome[] | PromiseLike<void | readonly Outcome[]>;
   /**
    * Whose operations these are. A tab that named another `session` does not send them; one that named none sends those of
    * every scope it opens: name the session where several users share a browser.
@@ -524,16 +539,82 @@ export interface QueueOptions {
   scope?: string;
   /** False: this tab only enqueues. */
   flush?: boolean;
-  /** How many operations go into one request. */
+  /** HTTP requests: `batch` (the default) sends many operations in one; `single` one in each, with an `Idempotency-Key`. */
+  mode?: "batch" | "single";
+  /** How many operations are taken at a time, and go into one request. 1 to 1,000, default 100. */
   batch?: number;
+  /** How many batches, of different partitions, may be on their way at once. 1 to 16, default 1. */
+  lanes?: number;
+  /** How long one attempt may take. Default 30,000. */
   sendTimeoutMs?: number;
+  /** After an operation that is dead, its partition goes on with the next (`dead`, the default), or waits until a person has dealt with it (`block`). */
+  rejected?: "dead" | "block";
+  /** After so many failed attempts an operation is dead. Default 20. */
+  maxAttempts?: number;
+  /** How long an operation waits after its first failure; twice as long after each further one, with jitter. Default 500. */
+  baseDelayMs?: number;
+  /** The longest such wait. Default 60,000. */
+  maxDelayMs?: number;
+  /** How many operations the queue may hold (queued, in flight and dead) for this tab to add another. Default: no limit. */
+  maxOperations?: number;
+  /** How many bytes of payloads it may hold. Default: no limit. */
+  maxBytes?: number;
+  /**
+   * Further HTTP headers, such as the app's own bearer token, or a function that gives them: called in the page before
+   * each request. `Fencing-Token`, `Idempotency-Key` and `Content-Type` are tabhelm's own.
+   */
+  headers?: Record<string, string> | (() => Record<string, string> | PromiseLike<Record<string, string>>);
+  /** What a payload may be: what JSON holds without loss, or whatever structured clone takes, which needs a sender of one's own (and is the default with one). */
+  payloads?: "json" | "clone";
 }
+
+/** What a sender is given. */
+export interface Operation {
+  readonly id: string;
+  readonly partition: string;
+  readonly payload: any;
+  /** Failed attempts so far. */
+  readonly attempts: number;
+  /** Unix time. */
+  readonly enqueuedAtMs: number;
+}
+
+/** One attempt. */
+export interface Sending {
+  /** Drawn for this attempt alone: whatever is written to should check it. */
+  readonly token: FencingToken;
+  /** 1 for the first; of a batch, the highest of its operations. */
+  readonly attempt: number;
+  /** As the queue's options name it. */
+  readonly endpoint?: string;
+  /**
+   * Aborts when this page must stop: it leads no more ({@link LeadershipLost}), also inside its own `freeze` and `pagehide`
+   * handlers, or the attempt took longer than `sendTimeoutMs` (a `TimeoutError`). What comes afterwards is ignored.
+   */
+  readonly signal: AbortSignal;
+  /** The token as an HTTP header, and the id as `Idempotency-Key` where it is one operation. @throws LeadershipLost send nothing */
+  headers(): Record<string, string>;
+}
+
+/**
+ * `committed` (or nothing), `duplicate` (it was before), `rejected` for good (a dead letter, with `detail` as its reason), `retry`
+ * later, `skipped` (not tried: an earlier one of its partition did not commit).
+ */
+export type Outcome = void | null | OutcomeWord | { status: OutcomeWord; detail?: string; retryAfterMs?: number };
+export type OutcomeWord = "committed" | "duplicate" | "rejected" | "retry" | "skipped";
 
 export interface QueueStats {
   queued: number;
   inFlight: number;
   done: number;
   dead: number;
+  /** Of all payloads, dead ones included. */
+  bytes: number;
+  /** Operations committed in a second, over the last ten, by this tab's engine. */
+  ratePerSecond: number;
+  /** Partitions that wait for a person (`rejected: "block"`). */
+  blocked: number;
+  /** Since the oldest that is not done was enqueued, by wall clock. */
   oldestAgeMs: number | null;
   /** Why nothing is sent at the moment, or null. */
   paused: string | null;
@@ -550,7 +631,11 @@ export interface EnqueueOptions {
 export interface DeadLetter {
   id: string;
   partition: string;
+  payload: any;
   reason: string;
+  attempts: number;
+  /** Unix time. */
+  enqueuedAtMs: number;
   [field: string]: unknown;
 }
 
@@ -565,8 +650,9 @@ export interface Queue extends EventTarget {
   /**
    * Resolves with the operation's id once it is durable.
    * @throws TypeError the payload, in a place that the message names, is not JSON without loss: `undefined`, a bigint, a
-   *   function, NaN, a Map, a cycle. What has a `toJSON` (a Date, a URL) counts as what that returns
-   * @throws TabhelmError `quota-exceeded`, `identifier-reused`, a
+   *   function, NaN, a Map, a cycle. What has a `toJSON` (a Date, a URL) counts as what that returns. With payloads that are
+   *   structured clones: it cannot be cloned, or stored
+   * @throws TabhelmError `queue-full`, `quota-exceeded`, `identifier-reused`, `invalid-options` (of the queue), a
    *   `database-…` code, `engine-lost` or `no-answer` (outcome unknown: enqueue again with the same id), `refused`, `not-joined`
    */
   enqueue(payload: unknown, options?: EnqueueOptions): Promise<string>;
@@ -579,6 +665,8 @@ export interface Queue extends EventTarget {
   retryDead(ids: readonly string[]): Promise<unknown>;
   /** Remove dead letters for ever. */
   removeDead(ids: readonly string[]): Promise<unknown>;
+  /** All dead letters as JSON text, for a file: payloads, reasons, attempts, times and ids. */
+  exportDead(): Promise<string>;
   /** Send again after a pause (a receiver that answered 401 or 403). */
   resume(): Promise<void>;
 

@@ -10,6 +10,7 @@ import {
   bad,
   buildId,
   checkFlag,
+  checkFunction,
   checkKeys,
   checkNumber,
   checkPart,
@@ -19,6 +20,7 @@ import {
   checkUrl,
   checkWhole,
   message,
+  oneOf,
   version,
 } from "./checks.mjs";
 import { Election, lately } from "./election.mjs";
@@ -41,7 +43,13 @@ const POLICY = [
   "scope", "requires", "prefers", "visible", "online", "fence", "session", "newest", "eligible", "score", "authorities", "actingAlarmMs",
   ...Object.keys(LEAST),
 ]; // prettier-ignore
-const QUEUE_OPTIONS = ["endpoint", "scope", "flush", "batch", "sendTimeoutMs"];
+/** @type {Record<string, (name: string, value: any, least: number) => unknown>} options of a queue; the engine checks more of them */
+const QUEUE = {
+  endpoint: checkUrl, scope: checkScope, flush: checkFlag, send: checkFunction, sendBatch: checkFunction, sendTimeoutMs: checkNumber,
+  baseDelayMs: checkNumber, maxDelayMs: checkNumber, batch: checkWhole, lanes: checkWhole, maxAttempts: checkWhole,
+  maxOperations: checkWhole, maxBytes: checkWhole, mode: oneOf("batch", "single"),
+  rejected: oneOf("dead", "block"), payloads: oneOf("json", "clone"), headers: (_, value) => value,
+}; // prettier-ignore
 
 /** What few pages use: fetched from beside this module when it is first asked for. @returns {Promise<ReturnType<typeof import("./extras.mjs").of>>} */
 const extras = async () => {
@@ -80,8 +88,6 @@ export async function join(options) {
 function readJoin(options) {
   if (options === undefined) throw new TypeError('join() needs options, as in join({ app: "my-app" })');
   const given = checkKeys("join", options, JOIN_OPTIONS);
-  const host = given.host ?? "auto";
-  if (host !== "auto" && host !== "shared" && host !== "window") throw bad("host", host, '"auto", "shared" or "window" is expected');
   const python = checkKeys("python", given.python, ["wheels"]);
   const { signal } = given;
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw bad("signal", signal, "an AbortSignal is expected");
@@ -93,7 +99,7 @@ function readJoin(options) {
     userSession: checkUser(given.session),
     stallAfterMs: checkNumber("stallAfterMs", given.stallAfterMs ?? 10_000, 500),
     enginePatienceMs: checkNumber("enginePatienceMs", given.enginePatienceMs ?? 2_000, 100),
-    host: /** @type {"auto" | "shared" | "window"} */ (host),
+    host: oneOf("auto", "shared", "window")("host", given.host ?? "auto"),
     engineUrl: checkUrl("engineUrl", given.engineUrl ?? new URL("./engine.mjs", import.meta.url)),
     wheels: checkTexts("python.wheels", python.wheels ?? []).map((wheel, index) => checkUrl(`python.wheels[${index}]`, wheel)),
     testHooks: checkFlag("testHooks", given.testHooks ?? false),
@@ -110,9 +116,7 @@ function checkUser(value) {
 function readPolicy(policy) {
   const { scope, ...given } = checkKeys("policy", policy, POLICY);
   for (const name of ["requires", "prefers"]) if (given[name] !== undefined) checkTexts(`policy.${name}`, given[name]);
-  if (given.visible !== undefined && !["any", "prefer", "require"].includes(String(given.visible))) {
-    throw bad("policy.visible", given.visible, '"any", "prefer" or "require" is expected');
-  }
+  oneOf("any", "prefer", "require")("policy.visible", given.visible ?? "any");
   for (const name in LEAST) {
     const time = given[name] ?? "never";
     if (time !== "never") checkNumber(`policy.${name}`, time, LEAST[name]);
@@ -123,12 +127,11 @@ function readPolicy(policy) {
 
 /** @param {unknown} options */
 function readQueueOptions(options) {
-  const { scope, ...given } = checkKeys("queue options", options, QUEUE_OPTIONS);
-  if (given.endpoint !== undefined) given.endpoint = checkUrl("endpoint", given.endpoint);
-  if (given.flush !== undefined) checkFlag("flush", given.flush);
-  if (given.batch !== undefined) checkWhole("batch", given.batch, 1);
-  if (given.sendTimeoutMs !== undefined) checkNumber("sendTimeoutMs", given.sendTimeoutMs, 1);
-  return { scope: checkScope("scope", scope), options: given };
+  const given = checkKeys("queue options", options, Object.keys(QUEUE));
+  for (const name in given) if (given[name] !== undefined) given[name] = QUEUE[name](name, given[name], 1);
+  const { scope, ...read } = given;
+  if (read.send && read.sendBatch) throw new TypeError("a queue has send or sendBatch, not both: leave one out");
+  return { scope: /** @type {string | undefined} */ (scope), options: read };
 }
 
 class Tab extends Emitter {
@@ -165,13 +168,13 @@ class Tab extends Emitter {
     };
   }
 
-  /** @param {any} data */
-  #hear = (data) => this.#extra("heard", data).catch(() => {});
+  /** A queue's own sender cannot be asked without it: its leader shall be another tab. @param {any} data */
+  #hear = (data) => this.#extra("heard", data).catch(() => data.call && this.#session.post({ type: "sent", call: data.call, lost: "no-extras" }));
 
   /** @param {import("./session.mjs").Settings} settings @param {false | Awaited<ReturnType<typeof extras>>} hooked in test builds */
   constructor(settings, hooked) {
     super();
-    lately(this, this.#extra, ["metrics", "history", "lock", "singleFlight"]);
+    lately(this, this.#extra, ["metrics", "history", "lock", "singleFlight", "persist"]);
     this.#session = new Session(settings, {
       up: (engine) => {
         for (const election of this.#elections.values()) election.open();

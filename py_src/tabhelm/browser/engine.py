@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tabhelm.browser import browser_ports
 from tabhelm.browser._js import js
+from tabhelm.browser.opaque import StoredOpaque, to_js_opaque
+from tabhelm.ports.database import Opaque
 
 
 class EngineBridge:
@@ -21,9 +23,16 @@ class EngineBridge:
         """JSON text: ``{engine, engineLock, app, protocol, buildId, version, from, fallbackReason, bootMs,
         host}``; ``host`` is ``"shared"`` or ``"window"``."""
 
-    def post(self, session: str, text: str) -> None:
-        """Send the JSON text of one message to a page; dropped when the session is gone."""
-        self._bridge.post(session, text)
+    def post(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None:
+        """Send the JSON text of one message to a page, with values beside it that JSON need not hold; dropped when the
+        session is gone."""
+        if values:
+            array = js().Array.new()
+            for value in values:
+                array.push(to_js_opaque(value.value))
+            self._bridge.post(session, text, array)
+        else:
+            self._bridge.post(session, text)
 
     def report(self, text: str) -> None:
         """Tell the pages and the console about something that should not happen. Raises nothing."""
@@ -33,8 +42,8 @@ class EngineBridge:
             js().console.error(text)
 
 
-async def start(bridge: Any) -> Callable[[str, str], None]:
-    """Start the host. Returns ``deliver(session, text)``, which raises nothing.
+async def start(bridge: Any) -> Callable[..., None]:
+    """Start the host. Returns ``deliver(session, text, values?)``, which raises nothing.
 
     Args:
         bridge: the object that ``engine.mjs`` made: ``post``, ``desk``, ``info``, ``report``.
@@ -53,9 +62,12 @@ async def start(bridge: Any) -> Callable[[str, str], None]:
     asyncio.get_running_loop().set_exception_handler(unhandled)
     deliver = await start_host(engine, ports)
 
-    def safe_deliver(session: str, text: str) -> None:
+    def safe_deliver(session: str, text: str, values: Any = ()) -> None:
         try:
-            deliver(session, text)
+            if values:
+                deliver(session, text, [StoredOpaque(value) for value in values])
+            else:
+                deliver(session, text)
         except Exception as error:
             report(_described(error, f"a message of session {session!r} could not be handled"))
 

@@ -89,14 +89,22 @@ def _fill(record: Any, stored: Any, at: int) -> None:
                 record[name] = StoredOpaque(held.get(_ENTRY))
 
 
-def _wrapped(value: object) -> Any:
+def to_js_opaque(value: object) -> Any:
+    """The value of an ``Opaque``, for JavaScript.
+
+    Raises:
+        TypeError: it is no data (a function, an object of a class).
+    """
     ffi = import_module("pyodide.ffi")
     try:
-        value = ffi.to_js(value, dict_converter=js().Object.fromEntries, create_pyproxies=False)
+        return ffi.to_js(value, dict_converter=js().Object.fromEntries, create_pyproxies=False)
     except ffi.ConversionError as error:
         raise TypeError(f"an Opaque value cannot be given to JavaScript: {error}") from None
+
+
+def _wrapped(value: object) -> Any:
     wrapped = js().Map.new()
-    wrapped.set(_ENTRY, value)
+    wrapped.set(_ENTRY, to_js_opaque(value))
     return wrapped
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from tabhelm.errors import TabhelmError
@@ -13,9 +14,12 @@ from tabhelm.json_text import loads
 from tabhelm.leadership import Election
 from tabhelm.observe import EngineReady
 from tabhelm.ports import Ports
+from tabhelm.ports.database import Opaque
 from tabhelm.services import Services
 
-Deliver = Callable[[str, str], None]
+
+class Deliver(Protocol):
+    def __call__(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None: ...
 
 
 class Bridge(Protocol):
@@ -24,7 +28,7 @@ class Bridge(Protocol):
     @property
     def info(self) -> str: ...
 
-    def post(self, session: str, text: str) -> None: ...
+    def post(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None: ...
 
 
 class EngineHost:
@@ -44,10 +48,13 @@ class EngineHost:
             EngineReady(info["engine"], info["from"], float(info["bootMs"]), info.get("fallbackReason"))
         )
 
-    def deliver(self, session: str, text: str) -> None:
-        """One message of a page, or of the engine's JavaScript about a page. Never raises: bad ones are reported."""
+    def deliver(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None:
+        """One message of a page, or of the engine's JavaScript about a page. Never raises: bad ones are reported.
+
+        ``values`` are those of a call's parameters, which JSON need not hold.
+        """
         try:
-            self._deliver(session, text)
+            self._deliver(session, text, values)
         except TabhelmError as error:
             self.services.events.ignored(error.code)
             self._post(
@@ -56,11 +63,13 @@ class EngineHost:
         except Exception as error:
             self.services.events.failed("deliver", error)
 
-    def _deliver(self, name: str, text: str) -> None:
+    def _deliver(self, name: str, text: str, values: Sequence[Opaque]) -> None:
         try:
             message = loads(text)
         except ValueError:
             message = None
+        if values and isinstance(message, dict) and isinstance(message.get("params"), dict):
+            message["params"]["values"] = list(values)
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             self.services.events.ignored("malformed")
             return
@@ -92,7 +101,7 @@ class EngineHost:
             self.services.events.ignored("second-hello")
             return
         try:
-            session = Session(message, lambda answer: self._post(name, answer), self.services)
+            session = Session(message, partial(self._post, name), self.services)
         except TabhelmError as error:
             self._post(name, {"type": "refused", "error": {"code": error.code, "message": str(error)}})
             return
@@ -110,8 +119,12 @@ class EngineHost:
     def _elections(self) -> list[Election]:
         return [election for session in self.sessions.values() for election in session.tab.elections.values()]
 
-    def _post(self, session: str, message: dict[str, Any]) -> None:
-        self._bridge.post(session, json.dumps(message, separators=(",", ":")))
+    def _post(self, session: str, message: dict[str, Any], values: Sequence[Opaque] = ()) -> None:
+        text = json.dumps(message, separators=(",", ":"))
+        if values:
+            self._bridge.post(session, text, values)
+        else:
+            self._bridge.post(session, text)
 
 
 async def start(bridge: Bridge, ports: Ports) -> Deliver:

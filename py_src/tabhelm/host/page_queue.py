@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tabhelm.errors import InvalidPayload, MalformedMessage, TabhelmError
+from tabhelm.errors import InvalidOptions, InvalidPayload, MalformedMessage, TabhelmError
+from tabhelm.host.page_sender import PageFunctions, PageSender, operation_view, page_headers
 from tabhelm.host.views import stats_view
-from tabhelm.host.wire import Message, field, milliseconds, optional_text, words
+from tabhelm.host.wire import Message, Post, field, optional_text, words
 from tabhelm.json_text import loads
 from tabhelm.ports import Timer
+from tabhelm.ports.database import Opaque
 from tabhelm.queue import NewOperation, Queue
-from tabhelm.queue.flusher import BATCH
+from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.records import DEFAULT_PARTITION
-from tabhelm.queue.sender import SEND_TIMEOUT
 from tabhelm.services import Services
 from tabhelm.tab import Tab
 
 COALESCE = 0.05
 """Seconds in which changes of roster or queue become one message to the page."""
-Post = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WithValues:
+    """The result of a call, and the values that go beside it."""
+
+    result: dict[str, Any]
+    values: list[Opaque]
 
 
 class PageQueues:
@@ -35,7 +44,8 @@ class PageQueues:
         """By the page's handle; the error of one that could not be opened answers its calls."""
         self._unsubscribe: list[Callable[[], None]] = []
         self._timers: dict[str, Timer] = {}
-        self.handlers: dict[str, Callable[[Message], None]] = {"queue": self._queue}
+        self._functions = PageFunctions(post)
+        self.handlers: dict[str, Callable[[Message], None]] = {"queue": self._queue} | self._functions.handlers
         self.calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "enqueue": self._enqueue,
             "stats": self._stats,
@@ -59,15 +69,17 @@ class PageQueues:
 
     def _queue(self, message: Message) -> None:
         handle = field(message, "queue", str)
-        options: dict[str, Any] = field(message, "options", dict, {})
         try:
+            given = dict(field(message, "options", dict, {}))
+            flush = _flush(given.pop("flush", None))
+            options = self._options(handle, given)
             queue = self._tab.queue(
                 field(message, "name", str),
                 scope=optional_text(message, "scope"),
-                endpoint=optional_text(options, "endpoint"),
-                flush=options.get("flush"),
-                limit=field(options, "batch", int, BATCH),
-                send_timeout=milliseconds(options, "sendTimeoutMs", SEND_TIMEOUT),
+                flush=flush,
+                endpoint=options.endpoint,
+                limit=options.batch,
+                send_timeout=options.send_timeout,
             )
         except TabhelmError as error:
             self._queues[handle] = error
@@ -77,6 +89,17 @@ class PageQueues:
         self._queues[handle] = queue
         self._unsubscribe.append(queue.subscribe(lambda: self._soon(handle)))
         self._soon(handle)
+
+    def _options(self, handle: str, options: dict[str, Any]) -> QueueOptions:
+        """What the page wants. Its functions stay there: in the message each is only ``true``."""
+        own: dict[str, Any] = {}
+        for key, each in (("send", True), ("sendBatch", False)):
+            if options.pop(key, None):
+                own["sender"] = PageSender(self._functions, handle, each=each)
+        if options.get("headers") is True:
+            del options["headers"]
+            own["headers"] = page_headers(self._functions, handle)
+        return QueueOptions.from_wire(options, **own)
 
     def _handle(self, params: Message) -> Queue:
         handle = field(params, "queue", str)
@@ -89,7 +112,10 @@ class PageQueues:
 
     async def _enqueue(self, params: Message) -> Any:
         items: list[Any] = field(params, "operations", list)
-        operations = [_new_operation(item) for item in items]
+        values = params.get("values")
+        if values is not None and (not isinstance(values, list) or len(values) != len(items)):
+            raise MalformedMessage(f"call: {len(items)} operations need as many values")
+        operations = [_new_operation(item, values[at] if values else None) for at, item in enumerate(items)]
         return {"added": await self._handle(params).enqueue_all(operations)}
 
     async def _stats(self, params: Message) -> Any:
@@ -97,18 +123,14 @@ class PageQueues:
         return stats_view(await queue.stats(), queue.shared)
 
     async def _dead_letters(self, params: Message) -> Any:
-        letters = [
-            {
-                "id": letter.op_id,
-                "partition": letter.partition,
-                "payload": loads(letter.payload),
-                "reason": letter.reason,
-                "attempts": letter.attempts,
-                "enqueuedAtMs": letter.enqueued_at * 1000,
-            }
-            for letter in await self._handle(params).dead_letters()
-        ]
-        return letters
+        values: list[Opaque] = []
+        letters = []
+        for letter in await self._handle(params).dead_letters():
+            view = operation_view(letter, values) | {"reason": letter.reason}
+            if letter.value is None:
+                view["payload"] = loads(letter.payload)
+            letters.append(view)
+        return WithValues({"letters": letters}, values)
 
     async def _retry_dead(self, params: Message) -> Any:
         return {"count": await self._handle(params).retry_dead(words(params, "ids"))}
@@ -146,17 +168,25 @@ class PageQueues:
         self._post({"type": "queue-stats", "queue": handle, **view})
 
 
-def _new_operation(item: Any) -> NewOperation:
+def _flush(value: Any) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise InvalidOptions(f"flush {value!r:.60} is not valid: true or false is expected")
+
+
+def _new_operation(item: Any, value: Any) -> NewOperation:
     if not isinstance(item, dict):
         raise InvalidPayload(f"operation {item!r:.80} is not an object")
+    known = field(item, "id", str), field(item, "partition", str, DEFAULT_PARTITION), field(item, "fresh", bool, False)
+    op_id, partition, fresh = known
+    if value is not None:
+        if not isinstance(value, Opaque):
+            raise InvalidPayload(f"payload of operation {op_id!r} came as {value!r:.60}")
+        digest, size = field(item, "digest", str), field(item, "size", int)
+        return NewOperation(op_id, "", partition, fresh, value, digest, size)
     payload = field(item, "payload", str)
     try:
         loads(payload)
     except ValueError as error:
-        raise InvalidPayload(f"payload of operation {item.get('id')!r} is not JSON text: {error}") from None
-    return NewOperation(
-        field(item, "id", str),
-        payload,
-        field(item, "partition", str, DEFAULT_PARTITION),
-        field(item, "fresh", bool, False),
-    )
+        raise InvalidPayload(f"payload of operation {op_id!r} is not JSON text: {error}") from None
+    return NewOperation(op_id, payload, partition, fresh)

@@ -10,13 +10,13 @@ from tabhelm.errors import MalformedMessage, NotJoined, TabhelmError
 from tabhelm.host.page_asking import PageAsking, Pages
 from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_loop import PageLoop
-from tabhelm.host.page_queue import COALESCE, PageQueues
+from tabhelm.host.page_queue import COALESCE, PageQueues, WithValues
 from tabhelm.host.page_standing import PageStanding
 from tabhelm.host.page_support import PageSupport
 from tabhelm.host.python_loop import load_loop
 from tabhelm.host.status import status_message
 from tabhelm.host.views import leader_view, presence_view
-from tabhelm.host.wire import Message, field, milliseconds, optional_text, page_state, words
+from tabhelm.host.wire import Message, Post, field, milliseconds, optional_text, page_state, words
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.leadership.serving import Served
 from tabhelm.observe import Event, HeldLockLost, LeadershipChanged, LockTimedOut, UpdateAvailable, as_dict
@@ -26,9 +26,8 @@ from tabhelm.services import Services
 from tabhelm.tab import Tab, TabFacts
 
 STALL_AFTER = 10.0
-_LEADER_NEWS = ("connectionId", "epoch", "liveness", "version", "health", "progress")
+_LEADER_NEWS = ("connection_id", "epoch", "liveness", "version", "health", "progress")
 """What of a leader is worth a message when it changed: progress goes out with its beats, so it is seldom news."""
-Post = Callable[[dict[str, Any]], None]
 
 
 class Session:
@@ -174,7 +173,7 @@ class Session:
         election.subscribe(lambda state: self._status(handle, election))
         self._status(handle, election)
         self._asking.follow(handle, election)
-        self._say_leaders()
+        self._say_leader(handle, election)
 
     def _status(self, handle: str, election: Election) -> None:
         self._post({"type": "status", "election": handle, "status": status_message(election.status)})
@@ -235,7 +234,9 @@ class Session:
             if call is None:
                 raise MalformedMessage(f"call: method {method!r} is unknown")
             result = await call(field(message, "params", dict, {}))
-            self._post({"type": "answer", "id": number, "result": result})
+            values = result.values if isinstance(result, WithValues) else ()
+            result = result.result if isinstance(result, WithValues) else result
+            self._post({"type": "answer", "id": number, "result": result}, values)
         except TabhelmError as error:
             self._post({"type": "answer", "id": number, "error": {"code": error.code, "message": str(error)}})
         except Exception as error:
@@ -286,12 +287,15 @@ class Session:
 
     def _say_leaders(self) -> None:
         for handle, election in self._elections.items():
-            view = leader_view(election.leader(), self._services)
-            known = tuple(view[name] for name in _LEADER_NEWS) if view else None
-            if self._leaders.get(handle, ()) != known:
-                self._leaders[handle] = known
-                key = election.resource.key
-                self._post({"type": "leader", "election": handle, "resource": key, "leader": view})
+            self._say_leader(handle, election)
+
+    def _say_leader(self, handle: str, election: Election) -> None:
+        leader = election.leader()
+        known = tuple(getattr(leader, name) for name in _LEADER_NEWS) if leader else None
+        if self._leaders.get(handle, ()) != known:
+            self._leaders[handle] = known
+            view = leader_view(leader, self._services)
+            self._post({"type": "leader", "election": handle, "resource": election.resource.key, "leader": view})
 
     def _soon(self, what: str, say: Callable[[], None]) -> None:
         if what in self._timers:

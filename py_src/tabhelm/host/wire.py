@@ -3,16 +3,23 @@ wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from tabhelm.errors import MalformedMessage
 from tabhelm.json_text import is_number
 from tabhelm.ports import PageState
+from tabhelm.ports.database import Opaque
 from tabhelm.ports.lifecycle import LIFECYCLES, Lifecycle
 
 T = TypeVar("T")
 Message = Mapping[str, Any]
+
+
+class Post(Protocol):
+    """Send the page a message. ``values`` go beside it, as they are: those of an answer arrive in its result."""
+
+    def __call__(self, message: dict[str, Any], values: Sequence[Opaque] = ()) -> None: ...
 
 
 def field(message: Message, name: str, kind: type[T], default: T | None = None) -> T:

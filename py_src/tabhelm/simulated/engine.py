@@ -7,17 +7,19 @@ it does must follow ``docs/wire.md`` and ``engine.mjs``; what Python does with i
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tabhelm.errors import LockWithdrawn
 from tabhelm.names import engine_lock
 from tabhelm.ports import Ports, Timer
+from tabhelm.ports.database import Opaque
 from tabhelm.simulated.messageport import MessagePort
 from tabhelm.simulated.world import SimulatedAgent, World
 
-Deliver = Callable[[str, str], None]
+Deliver = Callable[..., None]
+"""``deliver(session, text)``, and with values beside it ``deliver(session, text, values)``."""
 MOST_PINGS_AHEAD = 8
 SETTLE = 0.003
 """Seconds that a worker's Python has to begin what its last page asked for before its goodbye."""
@@ -29,11 +31,11 @@ class Bridge(Protocol):
     @property
     def info(self) -> str: ...
 
-    def post(self, session: str, text: str) -> None: ...
+    def post(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None: ...
 
 
 EngineFactory = Callable[[Any, Ports], Awaitable[Deliver]]
-"""``tabhelm.host.engine.start``: takes a ``Bridge``, returns ``deliver(session, text)``."""
+"""``tabhelm.host.engine.start``: takes a ``Bridge``, returns ``deliver``."""
 
 
 @dataclass(eq=False)
@@ -50,7 +52,7 @@ class _Session:
     stalled: bool = False
     n: int = 0
     answered: int = 0
-    early: list[str] = field(default_factory=list)
+    early: list[tuple[str, Sequence[Opaque]]] = field(default_factory=list)
     ping_timer: Timer | None = None
     stall_timer: Timer | None = None
     gone: bool = False
@@ -141,10 +143,13 @@ class SimulatedEngine:
             }
         )
 
-    def post(self, session: str, text: str) -> None:
+    def post(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None:
         known = self._sessions.get(session)
         if known is not None:
-            known.port.post(json.loads(text))
+            message = json.loads(text)
+            if values:
+                (message.get("result") or message)["values"] = list(values)
+            known.port.post(message)
 
     def report(self, text: str) -> None:
         self.world.loop.errors.append(f"{self.world.loop.time():.6f} {self.agent.name}: reported: {text}")
@@ -362,9 +367,9 @@ class SimulatedEngine:
         if not self._sessions:
             self.suspend()
 
-    def _hand(self, session: str, text: str) -> None:
+    def _hand(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None:
         if self._deliver is not None:
-            self._deliver(session, text)
+            self._deliver(session, text, *([values] if values else []))
 
     def _forget(self, session: _Session) -> None:
         session.gone = True
@@ -377,16 +382,21 @@ class SimulatedEngine:
     # ---- to Python --------------------------------------------------------------------------------------------------
 
     def _tell(self, session: _Session, data: dict[str, Any]) -> None:
+        values: Sequence[Opaque] = ()
+        if isinstance(data.get("params"), dict) and isinstance(data["params"].get("values"), list):
+            params = dict(data["params"])
+            values = params.pop("values")
+            data = data | {"params": params}
         text = json.dumps(data)
         if session.known and self._deliver is not None:
-            self._deliver(session.id, text)
+            self._hand(session.id, text, values)
         else:
-            session.early.append(text)
+            session.early.append((text, values))
 
     def _flush(self, session: _Session) -> None:
         if self._deliver is None or session.gone:
             return
         session.known = True
         early, session.early = session.early, []
-        for text in early:
-            self._deliver(session.id, text)
+        for text, values in early:
+            self._hand(session.id, text, values)

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tabhelm.ports.database import Opaque
+
 if TYPE_CHECKING:
     from tabhelm.simulated.world import Pipe, SimulatedAgent, World
+
+
+class Parcel:
+    """A message on its way: a copy, as structured clone makes one of JSON and of ``Opaque`` values."""
+
+    def __init__(self, message: object) -> None:
+        self._values: list[Any] = []
+        self._text = json.dumps(message, default=self._pack)
+
+    def _pack(self, value: object) -> dict[str, int]:
+        if not isinstance(value, Opaque):
+            raise TypeError(f"a message cannot hold a {type(value).__name__}")
+        self._values.append(copy.deepcopy(value.value))
+        return {_PLACE: len(self._values) - 1}
+
+    def open(self) -> Any:
+        """The message, as it arrives."""
+        return json.loads(self._text, object_hook=self._unpack)
+
+    def _unpack(self, found: dict[str, Any]) -> Any:
+        return Opaque(self._values[found[_PLACE]]) if _PLACE in found else found
+
+
+_PLACE = "\0opaque"
 
 
 class MessagePort:
@@ -18,7 +45,7 @@ class MessagePort:
         self._pipe = pipe
         self._peer: MessagePort | None = None
         self._receive: Callable[[Any], None] | None = None
-        self._early: list[str] = []
+        self._early: list[Parcel] = []
         self.closed = False
 
     @staticmethod
@@ -36,27 +63,27 @@ class MessagePort:
         """Set the one handler; what came before is delivered first."""
         self._receive = receive
         early, self._early = self._early, []
-        for text in early:
-            self._agent.post(self._arrive, text)
+        for parcel in early:
+            self._agent.post(self._arrive, parcel)
 
     def post(self, message: object) -> None:
         """Send; silently dropped once either end is closed or the sender is dead."""
         if not self.closed and self._agent.alive and self._peer is not None:
-            self._pipe.send(self._peer._deliver, json.dumps(message))
+            self._pipe.send(self._peer._deliver, Parcel(message))
 
     def close(self) -> None:
         self.closed = True
 
-    def _deliver(self, text: str) -> None:
-        self._agent.post(self._arrive, text)
+    def _deliver(self, parcel: Parcel) -> None:
+        self._agent.post(self._arrive, parcel)
 
-    def _arrive(self, text: str) -> None:
+    def _arrive(self, parcel: Parcel) -> None:
         if self.closed:
             return
         if self._receive is None:
-            self._early.append(text)
+            self._early.append(parcel)
         else:
-            self._receive(json.loads(text))
+            self._receive(parcel.open())
 
 
 class DirectPort(MessagePort):
@@ -64,4 +91,4 @@ class DirectPort(MessagePort):
 
     def post(self, message: object) -> None:
         if not self.closed and self._agent.alive and self._peer is not None:
-            self._peer._arrive(json.dumps(message))
+            self._peer._arrive(Parcel(message))
