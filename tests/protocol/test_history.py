@@ -136,6 +136,13 @@ def wiped(history: History) -> None:
     history.wiped(at=2.0)
 
 
+def rested_before_the_wipe(history: History) -> None:
+    history.acknowledged("op1", asked_at=1.0, at=2.0)
+    history.rested(at=3.0)
+    history.acknowledged("op2", asked_at=4.0, at=5.0)
+    history.wiped(at=6.0)
+
+
 def other_partition(history: History) -> None:
     for op_id, partition in (("op1", "a"), ("op2", "b")):
         history.acknowledged(op_id, tab="t", partition=partition)
@@ -193,6 +200,11 @@ def test_what_only_looks_like_a_violation_is_none(fill: Callable[[History], None
 def test_dead_and_wiped_operations_are_reported() -> None:
     assert judged(dead).dead == ["op"]
     assert judged(wiped).wiped == ["op"]
+
+
+def test_what_is_gone_from_a_queue_that_said_it_was_empty_is_lost() -> None:
+    verdict = judged(rested_before_the_wipe)
+    assert verdict.wiped == ["op2"] and len(verdict.lost) == 1 and "'op1'" in verdict.lost[0]
 
 
 def test_the_effects_that_a_server_lists_are_taken_as_they_are() -> None:

@@ -13,6 +13,7 @@ It imports nothing but the token, so the same checker judges simulated runs, rea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -85,6 +86,7 @@ class History:
         self._began: list[tuple[FencingToken, str, float]] = []
         self._dead: dict[str, str] = {}
         self._wipes: dict[str, list[float]] = {}
+        self._rests: dict[str, list[float]] = {}
 
     # -- the logs -----------------------------------------------------------------------------------------------------
 
@@ -176,6 +178,10 @@ class History:
         """The storage was wiped: what was asked for before and not applied by then may be gone."""
         self._wipes.setdefault(store, []).append(at)
 
+    def rested(self, *, store: str = "", at: float) -> None:
+        """The queue said that it is empty: what was acknowledged before is no victim of a later wipe."""
+        self._rests.setdefault(store, []).append(at)
+
     # -- the judgement ------------------------------------------------------------------------------------------------
 
     def check(self) -> Verdict:
@@ -264,8 +270,11 @@ class History:
 
     def _may_be_wiped(self, ack: _Ack, before: float | None = None) -> bool:
         asked = ack.asked_at if ack.asked_at is not None else ack.at
+        rest = min(
+            (at for at in self._rests.get(ack.store, []) if ack.at is not None and ack.at < at), default=math.inf
+        )
         wipes = self._wipes.get(ack.store, [])
-        return any((asked is None or asked <= at) and (before is None or at < before) for at in wipes)
+        return any((asked is None or asked <= at < rest) and (before is None or at < before) for at in wipes)
 
     def _check_order(self, verdict: Verdict) -> None:
         """Per partition: calls of one tab in their order; across tabs, what was acknowledged before another was asked.
