@@ -123,22 +123,25 @@ class PostgresServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def conninfo(self, database: str = "postgres") -> str:
-        """How to connect to a database of it, as its superuser and without a password."""
-        return f"host={self._folder} user=tabhelm dbname={database}"
+    def conninfo(self) -> str:
+        """How to connect to it, as its superuser and without a password."""
+        return f"host={self._folder} user=tabhelm dbname=postgres"
 
     @contextmanager
-    def database(self, name: str) -> Iterator[str]:
-        """A new empty database; gives its conninfo, and drops it afterwards whoever is still connected."""
+    def schema(self, name: str) -> Iterator[str]:
+        """A new empty schema; gives a conninfo whose tables are in it alone, and drops it afterwards.
+
+        It takes a thousandth of the time that a database of its own would.
+        """
         import psycopg
         from psycopg import sql
 
-        with psycopg.connect(self.conninfo(), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        with psycopg.connect(self.conninfo(), autocommit=True, options="-c lock_timeout=10s") as connection:
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
             try:
-                yield self.conninfo(name)
+                yield f"{self.conninfo()} options='-c search_path={name} -c client_min_messages=warning'"
             finally:
-                connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+                connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
 
     def start(self) -> None:
         """Start it, and wait until it takes connections.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,11 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
+from databases import Database, Postgres, Sqlite, apply
 
 import tabhelm
 from tabhelm.fencing.http_form import idempotency_key_header, token_header
 from tabhelm.fencing.token import FencingToken
-from tabhelm.server import Effect, FencedReceiver, Reject, Retry, SqliteFenceStore
+from tabhelm.server import FencedReceiver
 
 SOURCES = Path(tabhelm.__file__).parents[1]
 
@@ -31,31 +31,10 @@ def operation(op_id: str, payload: Any = None, partition: str = "p") -> dict[str
     return {"op_id": op_id, "partition": partition, "payload": payload}
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
-    connection.execute("CREATE TABLE IF NOT EXISTS applied (n INTEGER PRIMARY KEY, op_id TEXT, subject TEXT, at REAL)")
-
-
-def apply(effect: Effect, connection: sqlite3.Connection) -> None:
-    """Writes first and complains afterwards, so that the undoing shows."""
-    values = (effect.op_id, effect.subject, effect.accepted_at)
-    connection.execute("INSERT INTO applied (op_id, subject, at) VALUES (?, ?, ?)", values)
-    match effect.payload:
-        case {"reject": reason, **rest}:
-            raise Reject(reason, final=bool(rest.get("final", True)))
-        case {"retry": reason, "after": after}:
-            raise Retry(reason, after)
-        case {"sql": statement}:
-            connection.execute(statement)
-        case {"call": name, "arguments": arguments}:
-            getattr(connection, name)(*arguments)
-        case "bug":
-            raise KeyError("a secret of the application")
-
-
 class Client:
     """Sends to one receiver, and reads its database behind its back."""
 
-    def __init__(self, http: httpx.AsyncClient, database: Path, receiver: FencedReceiver[sqlite3.Connection]) -> None:
+    def __init__(self, http: httpx.AsyncClient, database: Database, receiver: FencedReceiver[Any]) -> None:
         self.http = http
         self.database = database
         self.receiver = receiver
@@ -81,24 +60,35 @@ class Client:
         return [row[0] for row in self.query("SELECT op_id FROM applied ORDER BY n")]
 
     def query(self, statement: str) -> list[Any]:
-        connection = sqlite3.connect(self.database)
-        try:
-            return connection.execute(statement).fetchall()
-        finally:
-            connection.close()
+        return self.database.query(statement)
 
 
 MakeClient = Callable[..., Client]
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A new database of each kind. ``pytestmark = SQLITE`` for tests to which it does not matter."""
+    made: Database
+    if request.param == "postgres":
+        made = Postgres(request.getfixturevalue("postgres_database"))
+    else:
+        made = Sqlite(tmp_path / "effects.db")
+    yield made
+    made.close()
+
+
+SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+POSTGRES = pytest.mark.parametrize("database", ["postgres"], indirect=True)
+
+
 @pytest.fixture
-async def make_client(tmp_path: Path) -> AsyncIterator[MakeClient]:
-    """Receivers on one database file; keyword arguments go to ``FencedReceiver``."""
+async def make_client(database: Database) -> AsyncIterator[MakeClient]:
+    """Receivers on one database; keyword arguments go to ``FencedReceiver``."""
     made: list[Client] = []
 
     def make(**options: Any) -> Client:
-        database = tmp_path / "effects.db"
-        store = SqliteFenceStore(database, setup=create_tables, **options.pop("store", {}))
+        store = database.store(**options.pop("store", {}))
         receiver = FencedReceiver(options.pop("apply", apply), store, **options)
         transport = httpx.ASGITransport(receiver)
         made.append(Client(httpx.AsyncClient(transport=transport, base_url="http://receiver"), database, receiver))
@@ -118,9 +108,10 @@ def client(make_client: MakeClient) -> Client:
 class Process:
     """``receiver_process.py``; ``url`` is where it listens."""
 
-    def __init__(self, database: Path, busy_timeout: float, crash: str) -> None:
+    def __init__(self, database: Database, busy_timeout: float, crash: str, clock: Path | None) -> None:
         script = Path(__file__).with_name("receiver_process.py")
-        command = [sys.executable, str(script), str(database), str(busy_timeout), crash]
+        command = [sys.executable, str(script), database.kind, database.address, str(busy_timeout), crash]
+        command += [] if clock is None else [str(clock)]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -149,8 +140,10 @@ class Process:
 def start_process() -> Iterator[Callable[..., Process]]:
     started: list[Process] = []
 
-    def start(database: Path, busy_timeout: float = 5.0, crash: str = "never") -> Process:
-        started.append(Process(database, busy_timeout, crash))
+    def start(
+        database: Database, busy_timeout: float = 5.0, crash: str = "never", clock: Path | None = None
+    ) -> Process:
+        started.append(Process(database, busy_timeout, crash, clock))
         return started[-1]
 
     yield start

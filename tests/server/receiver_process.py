@@ -1,8 +1,9 @@
-"""A receiver on a real web server in a process of its own: ``python receiver_process.py DATABASE BUSY_TIMEOUT CRASH``.
+"""A receiver on a real web server in a process of its own:
+``python receiver_process.py KIND DATABASE BUSY_TIMEOUT CRASH [CLOCK]``.
 
 It prints its port once it listens and ends with its standard input. ``apply`` counts and logs. At an operation with the
 id ``fatal`` it gets a SIGKILL inside the transaction (``CRASH`` is ``applying``), after it and before the answer
-(``answering``), or not at all (``never``).
+(``answering``), or not at all (``never``). ``CLOCK`` is a file that says what time it is, in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -14,42 +15,46 @@ import socket
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import uvicorn
+from databases import open_store
 
-from tabhelm.server import Effect, FencedReceiver, SqliteFenceStore
+from tabhelm.server import Effect, FencedReceiver
 from tabhelm.server.asgi import Receive, Scope, Send
 
-CRASH = sys.argv[3]
+CRASH = sys.argv[4]
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
+def create_tables(connection: Any) -> None:
+    number = "INTEGER PRIMARY KEY AUTOINCREMENT" if isinstance(connection, sqlite3.Connection) else "SERIAL PRIMARY KEY"
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS log (n INTEGER PRIMARY KEY AUTOINCREMENT, op_id TEXT, partition TEXT, payload TEXT,"
-        " epoch INTEGER, stream TEXT, seq INTEGER, owner TEXT)"
+        f"CREATE TABLE IF NOT EXISTS log (n {number}, op_id TEXT, partition TEXT, payload TEXT,"
+        " resource TEXT, epoch INTEGER, stream TEXT, seq INTEGER, owner TEXT)"
     )
-    connection.execute("CREATE TABLE IF NOT EXISTS total (n INTEGER)")
+    connection.execute("CREATE TABLE IF NOT EXISTS total (resource TEXT, n INTEGER)")
 
 
-def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+def apply(effect: Effect, connection: Any) -> None:
+    mark = "?" if isinstance(connection, sqlite3.Connection) else "%s"
     token = effect.token
-    connection.execute(
-        "INSERT INTO log (op_id, partition, payload, epoch, stream, seq, owner) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            effect.op_id,
-            effect.partition,
-            json.dumps(effect.payload),
-            token.epoch,
-            token.stream,
-            token.seq,
-            token.owner_id,
-        ),
+    row = (
+        *(effect.op_id, effect.partition, json.dumps(effect.payload), token.resource),
+        *(token.epoch, token.stream, token.seq, token.owner_id),
     )
-    # Read, then write: only a transaction that excludes the others gets this right.
-    (before,) = connection.execute("SELECT coalesce(max(n), 0) FROM total").fetchone()
-    connection.execute("INSERT INTO total VALUES (?)", (before + 1,))
+    connection.execute(
+        "INSERT INTO log (op_id, partition, payload, resource, epoch, stream, seq, owner)"
+        f" VALUES ({', '.join([mark] * len(row))})",
+        row,
+    )
+    # Read, then write: only a transaction that excludes the others of its resource gets this right.
+    (before,) = connection.execute(
+        f"SELECT coalesce(max(n), 0) FROM total WHERE resource = {mark}", (token.resource,)
+    ).fetchone()
+    connection.execute(f"INSERT INTO total VALUES ({mark}, {mark})", (token.resource, before + 1))
     if CRASH == "applying" and effect.op_id == "fatal":
         _die()
 
@@ -62,7 +67,7 @@ def _die() -> NoReturn:
 class CrashBeforeAnswer:
     """Kills the process where the receiver of a fatal operation begins its answer."""
 
-    def __init__(self, receiver: FencedReceiver[sqlite3.Connection]) -> None:
+    def __init__(self, receiver: FencedReceiver[Any]) -> None:
         self._receiver = receiver
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,9 +87,11 @@ class CrashBeforeAnswer:
         await self._receiver(scope, listening, answering if scope["type"] == "http" else send)
 
 
-def main(database: str, busy_timeout: float) -> None:
-    store = SqliteFenceStore(database, setup=create_tables, busy_timeout=busy_timeout)
-    config = uvicorn.Config(CrashBeforeAnswer(FencedReceiver(apply, store)), log_level="warning", access_log=False)
+def main(kind: str, database: str, busy_timeout: float, clock: str | None = None) -> None:
+    store = open_store(kind, database, setup=create_tables, busy_timeout=busy_timeout)
+    now = time.time if clock is None else lambda: float(Path(clock).read_text())
+    receiver = FencedReceiver(apply, store, retention=100, clock=now)
+    config = uvicorn.Config(CrashBeforeAnswer(receiver), log_level="warning", access_log=False)
     server = uvicorn.Server(config)
 
     def end_with_stdin() -> None:
@@ -102,4 +109,4 @@ def main(database: str, busy_timeout: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), *sys.argv[5:])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 import pytest
-from receiver_kit import Client, MakeClient, operation, token
+from databases import insert
+from receiver_kit import POSTGRES, SQLITE, Client, MakeClient, operation, token
 
 from tabhelm.server import Effect, Reject, Retry
+from tabhelm.server.retention import STEP
 
 
 async def test_results_come_in_the_order_of_the_operations(client: Client) -> None:
@@ -56,7 +59,7 @@ async def test_known_rejection_stops_its_partition_too(client: Client) -> None:
 async def test_final_rejection_is_remembered(make_client: MakeClient) -> None:
     calls: list[str] = []
 
-    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+    def apply(effect: Effect, connection: Any) -> None:
         calls.append(effect.op_id)
         raise Reject(f"the {len(calls)}. time", final=effect.payload)
 
@@ -113,26 +116,40 @@ async def test_payloads_that_differ_by_little(client: Client, one: object, other
 async def test_ids_are_forgotten_after_the_retention_in_small_steps(make_client: MakeClient) -> None:
     now = 1_000_000.0
     client = make_client(clock=lambda: now, retention=100)
-    sent = [operation(f"op{n:02}", partition=str(n)) for n in range(45)]
+    sent = [operation(f"op{n:03}", partition=str(n)) for n in range(600)]
     await client.statuses(token(1, 1), *sent)
     now += 99
     assert await client.statuses(token(1, 2), sent[0]) == ["duplicate"]
     now += 2
     left = []
-    for seq in (3, 4, 5):  # barriers; each operation more would take two more with it
-        await client.statuses(token(1, seq))
-        left.append(client.query("SELECT count(*) FROM tabhelm_operations")[0][0])
-    assert left == [25, 5, 0]
+    for seq in range(3, 6):
+        more = [operation(f"later{seq}-{n}", partition=str(n)) for n in range(STEP // 2)]
+        await client.statuses(token(1, seq), *more)
+        left.append(client.query("SELECT count(*) FROM tabhelm_operations WHERE op_id LIKE 'op%'")[0][0])
+    assert left == [100, 0, 0], "each operation takes two with it, once they are worth a transaction"
     assert await client.statuses(token(1, 6), sent[0]) == ["committed"]
 
 
 async def test_ids_are_forgotten_faster_than_they_come(make_client: MakeClient) -> None:
     now = 1_000_000.0
     client = make_client(clock=lambda: now, retention=10)
-    for seq in range(1, 9):
-        await client.statuses(token(1, seq), *(operation(f"{seq}-{n}", partition=str(n)) for n in range(100)))
+    for seq in range(1, 13):
+        await client.statuses(token(1, seq), *(operation(f"{seq}-{n}", partition=str(n)) for n in range(200)))
         now += 11
-    assert client.query("SELECT count(*) FROM tabhelm_operations") == [(100,)]
+    assert client.query("SELECT count(*) FROM tabhelm_operations")[0][0] <= 200 + STEP
+
+
+async def test_clock_that_is_set_back_forgets_nothing_early_and_takes_nothing_back(make_client: MakeClient) -> None:
+    now = 1_000_000.0
+    client = make_client(clock=lambda: now, retention=100)
+    many = [operation(f"{n}", partition=str(n)) for n in range(STEP)]
+    await client.statuses(token(2, 1), operation("before", 1))
+    now -= 5_000
+    assert await client.statuses(token(2, 2), operation("before", 1)) == ["duplicate"]
+    await client.statuses(token(2, 3), *many)
+    assert (await client.batch(token(1, 9, owner="old"))).status_code == 409
+    now += 50
+    assert await client.statuses(token(2, 4), *many, operation("before", 1)) == ["duplicate"] * (STEP + 1)
 
 
 async def test_effect_tells_what_there_is(make_client: MakeClient) -> None:
@@ -151,8 +168,35 @@ async def test_effect_tells_what_there_is(make_client: MakeClient) -> None:
         {"call": "commit", "arguments": []},
         {"call": "rollback", "arguments": []},
         {"call": "close", "arguments": []},
-        {"call": "executescript", "arguments": ["SELECT 1"]},
         {"call": "__enter__", "arguments": []},
+        {"sql": "SELECT nothing FROM nowhere"},
+        {"swallowed": "SELECT nothing FROM nowhere"},
+    ],
+    ids=str,
+)
+async def test_what_apply_may_not_do_concerns_its_operation_alone(
+    client: Client, payload: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    if "swallowed" in payload and client.database.kind == "sqlite":
+        pytest.skip("a statement that failed leaves a transaction of SQLite as it was")
+    for seq in (1, 2):
+        sent = [
+            operation(f"first{seq}", partition="1"),
+            operation("bad", payload),
+            operation(f"third{seq}", partition="3"),
+        ]
+        assert await client.statuses(token(1, seq), *sent) == ["committed", "retry", "committed"]
+    assert client.applied() == ["first1", "third1", "first2", "third2"]
+    assert len(client.query("SELECT * FROM tabhelm_operations")) == 4
+    if "call" in payload:
+        assert "the receiver commits" in caplog.text
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"call": "executescript", "arguments": ["SELECT 1"]},
         {"sql": "COMMIT"},
         {"sql": "END"},
         {"sql": "ROLLBACK"},
@@ -162,7 +206,7 @@ async def test_effect_tells_what_there_is(make_client: MakeClient) -> None:
     ],
     ids=str,
 )
-async def test_apply_may_not_end_the_transaction(
+async def test_sql_that_ends_the_transaction_is_not_prepared_by_sqlite(
     client: Client, payload: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     for seq in (1, 2):  # the second time, SQLite's statements are prepared already
@@ -177,14 +221,66 @@ async def test_apply_may_not_end_the_transaction(
     assert "the receiver commits" in caplog.text or "not authorized" in caplog.text
 
 
+@POSTGRES
+@pytest.mark.parametrize("how", ["sql", "swallowed"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COMMIT",
+        "END",
+        "COMMIT AND CHAIN",
+        "SELECT 1; COMMIT; SELECT 2",
+        "/* hidden */ cOmMiT",
+        "SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
+        "ROLLBACK",
+        "ABORT",
+        "ROLLBACK AND CHAIN",
+        "ROLLBACK; BEGIN; SAVEPOINT mine",
+        "RELEASE tabhelm_operation",
+        "PREPARE TRANSACTION 'x'",
+    ],
+)
+async def test_sql_that_ends_the_transaction_ends_the_request_in_postgresql(
+    client: Client, how: str, statement: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing of the request stands, whether or not ``apply`` hides it; the other requests go on."""
+    await client.statuses(token(1, 1), operation("before", partition="1"))
+    sent = [operation("first", partition="1"), operation("bad", {how: statement}), operation("third", partition="3")]
+    answer = await client.batch(token(1, 2), *sent)
+    if answer.status_code == 200:  # refused without harm to the transaction
+        assert [each["status"] for each in answer.json()["results"]] == ["committed", "retry", "committed"]
+        assert client.applied() == ["before", "first", "third"]
+    else:
+        assert (answer.status_code, answer.json()["type"]) == (500, "urn:tabhelm:failed")
+        assert client.applied() == ["before"]
+        assert client.query("SELECT op_id FROM tabhelm_operations") == [("before",)]
+        assert await client.statuses(token(1, 2), operation("first", partition="1")) == ["committed"]
+
+
 async def test_apply_may_have_savepoints_of_its_own(make_client: MakeClient) -> None:
-    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
-        insert = "INSERT INTO applied (op_id) VALUES (?)"
-        connection.execute(insert, ("kept",))
+    def apply(effect: Effect, connection: Any) -> None:
+        insert(connection, "kept")
         connection.execute("SAVEPOINT mine")
-        connection.execute(insert, ("undone",))
+        insert(connection, "undone")
         connection.execute("ROLLBACK TO mine")
         connection.execute("RELEASE mine")
+
+    client = make_client(apply=apply)
+    assert await client.statuses(token(), operation("a")) == ["committed"]
+    assert client.applied() == ["kept"]
+
+
+@POSTGRES
+async def test_apply_may_use_psycopgs_own_nested_transactions(make_client: MakeClient) -> None:
+    def apply(effect: Effect, connection: Any) -> None:
+        with connection.transaction():
+            insert(connection, "kept")
+        try:
+            with connection.transaction():
+                insert(connection, "undone")
+                raise LookupError
+        except LookupError:
+            pass
 
     client = make_client(apply=apply)
     assert await client.statuses(token(), operation("a")) == ["committed"]
@@ -197,11 +293,12 @@ async def test_failed_statement_of_apply_concerns_its_operation_alone(client: Cl
     assert client.applied() == ["b"]
 
 
+@SQLITE
 @pytest.mark.parametrize("swallowed", [False, True])
 async def test_statement_that_rolls_everything_back(make_client: MakeClient, swallowed: bool) -> None:
     """``OR ROLLBACK`` ends the whole transaction: no operation of the request may count as done."""
 
-    def apply(effect: Effect, connection: sqlite3.Connection) -> None:
+    def apply(effect: Effect, connection: Any) -> None:
         try:
             statement = "INSERT OR ROLLBACK INTO applied (n, op_id) VALUES (?, ?)"
             connection.execute(statement, (effect.payload, effect.op_id))
@@ -218,8 +315,9 @@ async def test_statement_that_rolls_everything_back(make_client: MakeClient, swa
     assert client.query("SELECT op_id FROM tabhelm_operations ORDER BY op_id") == [("a",), ("before",)]
 
 
+@SQLITE
 def test_async_apply_is_refused_at_once(make_client: MakeClient) -> None:
-    async def apply(effect: Effect, connection: sqlite3.Connection) -> None: ...
+    async def apply(effect: Effect, connection: Any) -> None: ...
 
     with pytest.raises(TypeError, match="plain function"):
         make_client(apply=apply)

@@ -1,4 +1,4 @@
-"""Real web servers in real processes on one real database file: contention, crashes, a locked file."""
+"""Real web servers in real processes on one real database: contention, crashes, locks, clocks that go back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from receiver_kit import Process, operation, token
+from databases import Database
+from receiver_kit import SQLITE, Process, operation, token
 
 from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.token import FencingToken
@@ -20,24 +21,11 @@ from tabhelm.fencing.token import FencingToken
 Start = Callable[..., Process]
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "effects.db"
-
-
 async def send(http: httpx.AsyncClient, url: str, shown: FencingToken, *operations: dict[str, Any]) -> httpx.Response:
     return await http.post(url, json={"operations": operations}, headers={"Fencing-Token": token_header(shown)})
 
 
-def rows(database: Path, query: str) -> list[Any]:
-    connection = sqlite3.connect(database)
-    try:
-        return connection.execute(query).fetchall()
-    finally:
-        connection.close()
-
-
-async def test_owners_that_contend_through_several_processes(database: Path, start_process: Start) -> None:
+async def test_owners_that_contend_through_several_processes(database: Database, start_process: Start) -> None:
     """Six owners, two of each epoch number, write through three servers at once, each through all of them."""
     servers = [start_process(database) for _ in range(3)]
     acknowledged: list[str] = []
@@ -56,7 +44,7 @@ async def test_owners_that_contend_through_several_processes(database: Path, sta
                 acknowledged.extend(result["op_id"] for result in answer.json()["results"])
 
     await asyncio.gather(*(write(f"{name}{epoch}", epoch) for epoch in (1, 2, 3) for name in "ab"))
-    log = rows(database, "SELECT op_id, epoch, owner, seq FROM log ORDER BY n")
+    log = database.query("SELECT op_id, epoch, owner, seq FROM log ORDER BY n")
     assert sorted(row[0] for row in log) == sorted(acknowledged), "each once, and none that was refused"
     owners: defaultdict[int, set[str]] = defaultdict(set)
     for _, epoch, owner, _ in log:
@@ -65,10 +53,10 @@ async def test_owners_that_contend_through_several_processes(database: Path, sta
     order = [(epoch, seq) for _, epoch, _, seq in log]
     assert order == sorted(order), "epochs never go back, nor does a stream"
     assert order[-1] == (3, 25), "the newest epoch got all its writes in"
-    assert [row[0] for row in rows(database, "SELECT n FROM total ORDER BY rowid")] == list(range(1, len(log) + 1))
+    assert [row[0] for row in database.query("SELECT n FROM total ORDER BY n")] == list(range(1, len(log) + 1))
 
 
-async def test_same_operation_through_two_processes_at_once(database: Path, start_process: Start) -> None:
+async def test_same_operation_through_two_processes_at_once(database: Database, start_process: Start) -> None:
     servers = [start_process(database) for _ in range(2)]
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         for n in range(20):
@@ -80,10 +68,10 @@ async def test_same_operation_through_two_processes_at_once(database: Path, star
             )
             found = sorted(answer.json()["results"][0]["status"] for answer in answers)
             assert found == ["committed", "duplicate"]
-    assert rows(database, "SELECT count(*) FROM log") == [(20,)]
+    assert database.query("SELECT count(*) FROM log") == [(20,)]
 
 
-async def test_processes_that_open_a_new_file_at_once(database: Path, start_process: Start) -> None:
+async def test_processes_that_open_a_new_database_at_once(database: Database, start_process: Start) -> None:
     servers = [start_process(database) for _ in range(4)]
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         answers = await asyncio.gather(
@@ -93,7 +81,7 @@ async def test_processes_that_open_a_new_file_at_once(database: Path, start_proc
             )
         )
     assert [answer.status_code for answer in answers] == [200] * 4
-    assert rows(database, "SELECT count(*) FROM log") == [(4,)]
+    assert database.query("SELECT count(*) FROM log") == [(4,)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +92,7 @@ async def test_processes_that_open_a_new_file_at_once(database: Path, start_proc
     ],
 )
 async def test_killed(
-    database: Path, start_process: Start, crash: str, stands: list[str], shown: FencingToken, status: str
+    database: Database, start_process: Start, crash: str, stands: list[str], shown: FencingToken, status: str
 ) -> None:
     """Killed before its answer, the effects stand and the repetition is a duplicate. Killed inside, nothing stands."""
     server = start_process(database, crash=crash)
@@ -113,17 +101,18 @@ async def test_killed(
         with pytest.raises(httpx.TransportError):
             await send(http, server.url, token(1, 1), *sent)
         assert server.died() == -signal.SIGKILL
-        assert [op_id for (op_id,) in rows(database, "SELECT op_id FROM log ORDER BY n")] == stands
+        assert [op_id for (op_id,) in database.query("SELECT op_id FROM log ORDER BY n")] == stands
         answer = await send(http, start_process(database).url, shown, *sent)
     assert [result["status"] for result in answer.json()["results"]] == [status, status]
-    assert rows(database, "SELECT op_id FROM log ORDER BY n") == [("first",), ("fatal",)]
+    assert database.query("SELECT op_id FROM log ORDER BY n") == [("first",), ("fatal",)]
 
 
-async def test_file_that_somebody_else_keeps_locked(database: Path, start_process: Start) -> None:
+@SQLITE
+async def test_file_that_somebody_else_keeps_locked(database: Database, start_process: Start) -> None:
     server = start_process(database, busy_timeout=0.2)
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         assert (await send(http, server.url, token(1, 1), operation("a"))).status_code == 200
-        other = sqlite3.connect(database, isolation_level=None)
+        other = sqlite3.connect(database.address, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             answer = await send(http, server.url, token(1, 2), operation("b"))
@@ -138,11 +127,12 @@ async def test_file_that_somebody_else_keeps_locked(database: Path, start_proces
         )
 
 
-async def test_locked_file_does_not_block_the_event_loop(database: Path, start_process: Start) -> None:
+@SQLITE
+async def test_locked_file_does_not_block_the_event_loop(database: Database, start_process: Start) -> None:
     server = start_process(database, busy_timeout=20)
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         assert (await send(http, server.url, token(1, 1), operation("a"))).status_code == 200
-        other = sqlite3.connect(database, isolation_level=None)
+        other = sqlite3.connect(database.address, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             waiting = asyncio.create_task(send(http, server.url, token(1, 2), operation("b")))
@@ -153,3 +143,59 @@ async def test_locked_file_does_not_block_the_event_loop(database: Path, start_p
         finally:
             other.close()
         assert (await waiting).status_code == 200
+
+
+async def test_many_resources_through_several_processes(database: Database, start_process: Start) -> None:
+    """Each resource's writes come in order and one at a time, whoever else writes."""
+    servers = [start_process(database) for _ in range(2)]
+    resources = [f"app:job-{n}" for n in range(8)]
+
+    async def write(resource: str) -> None:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+            for seq in range(1, 16):
+                shown = token(1, seq, resource=resource)
+                sent = [operation(f"{resource}-{seq}-{n}", seq, f"{n}") for n in range(3)]
+                answer = await send(http, servers[seq % 2].url, shown, *sent)
+                assert [each["status"] for each in answer.json()["results"]] == ["committed"] * 3
+
+    await asyncio.gather(*map(write, resources))
+    for resource in resources:
+        log = database.query(f"SELECT seq FROM log WHERE resource = '{resource}' ORDER BY n")
+        assert [seq for (seq,) in log] == [seq for seq in range(1, 16) for _ in range(3)]
+        counted = database.query(f"SELECT n FROM total WHERE resource = '{resource}' ORDER BY n")
+        assert [n for (n,) in counted] == list(range(1, 46)), "no two of them read the same total"
+
+
+async def test_same_operations_under_two_resources_at_once(database: Database, start_process: Start) -> None:
+    """An operation id is one subject's, not one resource's: decided on twice at once, one of them looks again."""
+    servers = [start_process(database) for _ in range(2)]
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+        for seq in range(1, 16):
+            sent = [operation(f"{seq}-{n}", n, f"{n}") for n in range(5)]
+            answers = await asyncio.gather(
+                send(http, servers[0].url, token(1, seq, resource="app:one"), *sent),
+                send(http, servers[1].url, token(1, seq, resource="app:two"), *reversed(sent)),
+            )
+            by_op: defaultdict[str, list[str]] = defaultdict(list)
+            for answer in answers:
+                assert answer.status_code == 200, answer.text
+                for result in answer.json()["results"]:
+                    by_op[result["op_id"]].append(result["status"])
+            assert all(sorted(statuses) == ["committed", "duplicate"] for statuses in by_op.values())
+    assert database.query("SELECT count(*), count(DISTINCT op_id) FROM log") == [(75, 75)]
+
+
+async def test_clock_that_is_set_back(database: Database, start_process: Start, tmp_path: Path) -> None:
+    clock = tmp_path / "clock"
+    clock.write_text("1000000")
+    server = start_process(database, clock=clock)
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+        assert (await send(http, server.url, token(2, 1), operation("a"))).status_code == 200
+        for seq, now in enumerate(("990000", "1000099", "0"), 2):
+            clock.write_text(now)
+            many = [operation(f"{seq}-{n}", partition=f"{n}") for n in range(300)]
+            answer = await send(http, server.url, token(2, seq), operation("a"), *many)
+            assert [each["status"] for each in answer.json()["results"]] == ["duplicate"] + ["committed"] * 300
+            old = await send(http, server.url, token(1, 99, owner="old"), operation("late"))
+            assert old.status_code == 409
+    assert database.query("SELECT count(*) FROM log WHERE op_id IN ('a', 'late')") == [(1,)]

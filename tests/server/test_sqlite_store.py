@@ -6,23 +6,22 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from receiver_kit import MakeClient, operation, token
+from receiver_kit import SQLITE, MakeClient, operation, token
 
 from tabhelm.errors import TabhelmError
 from tabhelm.server import Effect, FenceTransaction, SqliteFenceStore, StoreBusy
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Path]:
-    yield tmp_path / "effects.db"
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "effects.db"
 
 
-async def test_durability_settings(database: Path) -> None:
-    store = SqliteFenceStore(database)
+async def test_durability_settings(file: Path) -> None:
+    store = SqliteFenceStore(file)
 
     def settings() -> list[object]:
         names = ("journal_mode", "synchronous", "foreign_keys")
@@ -34,8 +33,8 @@ async def test_durability_settings(database: Path) -> None:
     assert found == ["wal", 2, 1], "2 is FULL: each commit reaches the disk"
 
 
-async def test_work_that_raises_writes_nothing(database: Path) -> None:
-    store = SqliteFenceStore(database, setup=lambda connection: connection.execute("CREATE TABLE t (x)"))
+async def test_work_that_raises_writes_nothing(file: Path) -> None:
+    store = SqliteFenceStore(file, setup=lambda connection: connection.execute("CREATE TABLE t (x)"))
 
     def work(transaction: object) -> None:
         transaction.application.execute("INSERT INTO t VALUES (1)")  # type: ignore[attr-defined]
@@ -48,7 +47,7 @@ async def test_work_that_raises_writes_nothing(database: Path) -> None:
     assert count == (0,)
 
 
-async def test_setup_that_fails_is_tried_again(database: Path) -> None:
+async def test_setup_that_fails_is_tried_again(file: Path) -> None:
     failing = True
 
     def setup(connection: sqlite3.Connection) -> None:
@@ -56,7 +55,7 @@ async def test_setup_that_fails_is_tried_again(database: Path) -> None:
         if failing:
             raise LookupError("not yet")
 
-    store = SqliteFenceStore(database, setup=setup)
+    store = SqliteFenceStore(file, setup=setup)
     with pytest.raises(LookupError):
         await store.run(lambda transaction: None)
     failing = False
@@ -64,8 +63,8 @@ async def test_setup_that_fails_is_tried_again(database: Path) -> None:
     await store.close()
 
 
-async def test_tables_of_a_newer_version(database: Path) -> None:
-    store = SqliteFenceStore(database)
+async def test_tables_of_a_newer_version(file: Path) -> None:
+    store = SqliteFenceStore(file)
     await store.run(lambda transaction: transaction.application.execute("UPDATE tabhelm_schema SET version = 99"))
     await store.close()
     with pytest.raises(TabhelmError, match=r"effects\.db holds tabhelm tables of version 99"):
@@ -73,8 +72,8 @@ async def test_tables_of_a_newer_version(database: Path) -> None:
     await store.close()
 
 
-async def test_too_many_waiting(database: Path) -> None:
-    store = SqliteFenceStore(database, max_waiting=2)
+async def test_too_many_waiting(file: Path) -> None:
+    store = SqliteFenceStore(file, max_waiting=2)
     began, go_on = threading.Event(), threading.Event()
 
     def slow(transaction: object) -> str:
@@ -94,6 +93,7 @@ async def test_too_many_waiting(database: Path) -> None:
     await store.close()
 
 
+@SQLITE
 async def test_full_disk_is_nobodys_failure(make_client: MakeClient) -> None:
     """Not the operation's: it would be counted against it. The whole request comes again."""
 
@@ -119,6 +119,7 @@ async def test_in_memory() -> None:
     assert count == (1,)
 
 
+@SQLITE
 @pytest.mark.parametrize("factory", ["row_factory", "text_factory"])
 async def test_how_the_application_likes_its_rows_is_its_own_matter(make_client: MakeClient, factory: str) -> None:
     seen: list[object] = []
@@ -134,7 +135,7 @@ async def test_how_the_application_likes_its_rows_is_its_own_matter(make_client:
     assert seen == {"text_factory": [(b"a",), (b"b",)], "row_factory": [{"op": "a"}, {"op": "b"}]}[factory]
 
 
-async def test_what_setup_sets_is_what_apply_finds(database: Path) -> None:
+async def test_what_setup_sets_is_what_apply_finds(file: Path) -> None:
     def setup(connection: sqlite3.Connection) -> None:
         connection.row_factory = sqlite3.Row
 
@@ -143,16 +144,16 @@ async def test_what_setup_sets_is_what_apply_finds(database: Path) -> None:
             row: object = transaction.application.execute("SELECT 1").fetchone()
             return type(row)
 
-    store = SqliteFenceStore(database, setup=setup)
+    store = SqliteFenceStore(file, setup=setup)
     assert await store.run(work) is sqlite3.Row
     await store.close()
 
 
-async def test_those_who_wait_wait_together(database: Path) -> None:
+async def test_those_who_wait_wait_together(file: Path) -> None:
     """However many wait for another program's lock, each is answered after the timeout, not after all before it."""
-    store = SqliteFenceStore(database, busy_timeout=0.3)
+    store = SqliteFenceStore(file, busy_timeout=0.3)
     await store.run(lambda transaction: None)
-    other = sqlite3.connect(database, isolation_level=None)
+    other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     began = time.monotonic()
     ends = await asyncio.gather(*(store.run(lambda transaction: None) for _ in range(10)), return_exceptions=True)
@@ -164,8 +165,8 @@ async def test_those_who_wait_wait_together(database: Path) -> None:
     await store.close()
 
 
-async def test_slow_work_before_it_costs_nobody_its_turn(database: Path) -> None:
-    store = SqliteFenceStore(database, busy_timeout=0.05)
+async def test_slow_work_before_it_costs_nobody_its_turn(file: Path) -> None:
+    store = SqliteFenceStore(file, busy_timeout=0.05)
     slow = store.run(lambda transaction: time.sleep(0.2))
     _, second = await asyncio.gather(slow, store.run(lambda transaction: "done"))
     assert second == "done"

@@ -19,10 +19,33 @@ class TooLarge(Exception):
     """The body is longer than allowed."""
 
 
+class Repeated(Exception):
+    """A header that must come once came more often."""
+
+    def __init__(self, name: str, times: int) -> None:
+        super().__init__(f"the header {name} came {times} times")
+
+
 def header(scope: Scope, name: bytes) -> str | None:
     """A header's value; several lines are one value, joined as HTTP says."""
-    values = [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+    values = _lines(scope, name)
     return ", ".join(values) if values else None
+
+
+def only_header(scope: Scope, name: str) -> str | None:
+    """The value of a header that is one item. Two lines of it, joined, might read as one that nobody sent.
+
+    Raises:
+        Repeated: there are several.
+    """
+    values = _lines(scope, name.lower().encode())
+    if len(values) > 1:
+        raise Repeated(name, len(values))
+    return values[0] if values else None
+
+
+def _lines(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -51,9 +74,15 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 async def respond(send: Send, status: int, body: object, media_type: str, headers: Mapping[str, str]) -> None:
-    """Answer with JSON."""
+    """Answer with JSON, which no browser may take for anything else."""
     content = json.dumps(body, separators=(",", ":")).encode()
-    raw = [(b"content-type", media_type.encode()), (b"content-length", str(len(content)).encode())]
-    raw += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    more = {"content-type": media_type, "x-content-type-options": "nosniff", **headers}
+    await reply(send, status, content, more)
+
+
+async def reply(send: Send, status: int, content: bytes, headers: Mapping[str, str]) -> None:
+    """Answer."""
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    raw.append((b"content-length", str(len(content)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": content})

@@ -149,7 +149,7 @@ def read_write(token: FencingToken, idempotency_key: str | None, body: bytes, ma
 
 def _operation(op_id: object, partition: object, payload: object, where: str) -> Operation:
     for name, text in (("op_id", op_id), ("partition", partition)):
-        if not isinstance(text, str) or not 1 <= len(text) <= MAX_TEXT or not _storable(text):
+        if not isinstance(text, str) or not 1 <= len(text) <= MAX_TEXT or not storable(text):
             raise malformed(f"{where}: {name} {ascii(text)[:80]} is not valid: a text of 1 to {MAX_TEXT} characters")
     assert isinstance(op_id, str) and isinstance(partition, str)
     try:
@@ -159,7 +159,7 @@ def _operation(op_id: object, partition: object, payload: object, where: str) ->
     return Operation(op_id, partition, payload, hashlib.sha256(canonical.encode()).digest())
 
 
-def _storable(text: str) -> bool:
+def storable(text: str) -> bool:
     """Neither NUL nor half of a surrogate pair, which JSON can spell but databases cannot store."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 

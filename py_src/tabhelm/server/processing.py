@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from tabhelm.fencing.guard import StrictGuard
 from tabhelm.server.contract import KEY_REUSED, Operation, Result, Write, stale
 from tabhelm.server.effects import Effect, Reject, Retry
+from tabhelm.server.logs import log
 from tabhelm.server.store import FenceTransaction, Key, Known, StoreBusy, TransactionBroken
 
 T = TypeVar("T")
-_FORGET_AT_ONCE = 20
 _MAX_DETAIL = 500
-_log = logging.getLogger("tabhelm.server")
 
 
 class Refused(Exception):
@@ -50,50 +48,64 @@ def perform(
         assert verdict.high_water is not None
         raise Refused(write, verdict.kind, stale(token, verdict.high_water, verdict.kind))
     transaction.raise_marks(key, marks, verdict.marks, token.stream)
-    transaction.forget(now, _FORGET_AT_ONCE + 2 * len(write.operations))  # faster than they come
+    if not write.operations:
+        return []
+    known = transaction.known(subject, [operation.op_id for operation in write.operations])
+    decided: dict[str, Known] = {}
     stopped: set[str] = set()
     results = []
     for operation in write.operations:
+        op_id = operation.op_id
         if operation.partition in stopped:
-            result = Result(operation.op_id, "skipped")
+            results.append(Result(op_id, "skipped"))
+            continue
+        before = known.get(op_id) or decided.get(op_id)
+        if before is not None:
+            result = _again(operation, before)
         else:
-            effect = Effect(operation.op_id, operation.partition, operation.payload, token, subject, now)
-            result = _one(transaction, operation, effect, apply, now + retention)
-            if result.status not in ("committed", "duplicate"):
-                stopped.add(operation.partition)
+            effect = Effect(op_id, operation.partition, operation.payload, token, subject, now)
+            result, final = _first(transaction, effect, apply)
+            if final:
+                status: Literal["committed", "rejected"] = "committed" if result.status == "committed" else "rejected"
+                decided[op_id] = Known(operation.digest, status, result.detail, now + retention)
+        if result.status not in ("committed", "duplicate"):
+            stopped.add(operation.partition)
         results.append(result)
+    if decided:
+        transaction.remember(subject, decided)
     return results
 
 
-def _one(
-    transaction: FenceTransaction[T],
-    operation: Operation,
-    effect: Effect,
-    apply: Callable[[Effect, T], object],
-    expires_at: float,
-) -> Result:
+def _again(operation: Operation, known: Known) -> Result:
+    """The answer to an operation that was decided on before."""
     op_id = operation.op_id
-    known = transaction.known(effect.subject, op_id)
-    if known is not None:
-        if known.digest != operation.digest:
-            detail = f"{KEY_REUSED}: this operation id came before with another payload"
-            return Result(op_id, "rejected", detail, key_reused=True)
-        return Result(op_id, "duplicate") if known.status == "committed" else Result(op_id, "rejected", known.detail)
+    if known.digest != operation.digest:
+        detail = f"{KEY_REUSED}: this operation id came before with another payload"
+        return Result(op_id, "rejected", detail, key_reused=True)
+    return Result(op_id, "duplicate") if known.status == "committed" else Result(op_id, "rejected", known.detail)
+
+
+def _first(
+    transaction: FenceTransaction[T], effect: Effect, apply: Callable[[Effect, T], object]
+) -> tuple[Result, bool]:
+    """Apply it; the result, and whether it is to be remembered."""
+    op_id = effect.op_id
     try:
         with transaction.savepoint():
             apply(effect, transaction.application)
-            transaction.remember(effect.subject, op_id, Known(operation.digest, "committed", "", expires_at))
-        return Result(op_id, "committed")
+        return Result(op_id, "committed"), True
     except Reject as rejection:
-        detail = rejection.reason[:_MAX_DETAIL]
-        if rejection.final:
-            transaction.remember(effect.subject, op_id, Known(operation.digest, "rejected", detail, expires_at))
-        return Result(op_id, "rejected", detail)
+        return Result(op_id, "rejected", _told(rejection.reason)), rejection.final
     except Retry as retry:
-        return Result(op_id, "retry", retry.reason[:_MAX_DETAIL], retry.after)
+        return Result(op_id, "retry", _told(retry.reason), retry.after), False
     except (StoreBusy, TransactionBroken):
         raise
     except Exception:
         # A mistake of the application: the sender may not lose its operation for it, nor learn its insides.
-        _log.exception("apply failed on operation %r of %r", op_id, effect.token.resource)
-        return Result(op_id, "retry", "the receiver failed on this operation; its log says why")
+        log.exception("apply failed on operation %a of %a", op_id, effect.token.resource)
+        return Result(op_id, "retry", "the receiver failed on this operation; its log says why"), False
+
+
+def _told(reason: str) -> str:
+    """An application's reason may quote what a sender sent: NUL and halves of characters, which no database takes."""
+    return reason[:_MAX_DETAIL].replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

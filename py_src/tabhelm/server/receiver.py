@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from tabhelm.fencing.guard import StrictGuard
-from tabhelm.server.asgi import Disconnected, Receive, Scope, Send, TooLarge, header, read_body, respond
+from tabhelm.server.asgi import (
+    Disconnected,
+    Receive,
+    Repeated,
+    Scope,
+    Send,
+    TooLarge,
+    header,
+    only_header,
+    read_body,
+    respond,
+)
 from tabhelm.server.contract import (
     BUSY,
     FAILED,
@@ -20,12 +31,16 @@ from tabhelm.server.contract import (
     Problem,
     Result,
     Write,
+    malformed,
     read_token,
     read_write,
+    storable,
 )
 from tabhelm.server.effects import Denied, Effect
-from tabhelm.server.metrics import ReceiverMetrics, What
+from tabhelm.server.logs import escaped, log
+from tabhelm.server.metrics import UNKNOWN, ReceiverMetrics, What
 from tabhelm.server.processing import Refused, perform
+from tabhelm.server.retention import Sweeper
 from tabhelm.server.store import FenceStore, StoreBusy
 
 T = TypeVar("T")
@@ -38,7 +53,6 @@ _COUNTED: Mapping[str, What] = {
     "retry": "retry",
     "skipped": "skipped",
 }
-_log = logging.getLogger("tabhelm.server")
 
 
 def everybody(scope: Scope) -> str:
@@ -92,6 +106,7 @@ class FencedReceiver(Generic[T]):
         self._max_body = max_body
         self._max_operations = max_operations
         self._clock = clock
+        self._sweeper = Sweeper(store, clock)
 
     async def close(self) -> None:
         """Close the store. An ASGI server does it by its lifespan; an app that mounts the receiver has to call it."""
@@ -118,38 +133,50 @@ class FencedReceiver(Generic[T]):
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         common = {"tabhelm-retention": str(int(self._retention)), "cache-control": "no-store"}
+        began = time.monotonic()
         try:
             results = await self._write(scope, receive)
+            self.metrics.took(time.monotonic() - began)
             answer: dict[str, Any] = {"results": [result.to_json() for result in results]}
             await respond(send, 200, answer, "application/json", common)
         except Problem as problem:
+            self.metrics.took(time.monotonic() - began)
             await respond(send, problem.status, problem.body, "application/problem+json", {**common, **problem.headers})
         except Disconnected:
             pass  # the sender went away before it had said what it wanted
+        await self._sweeper.sweep()
 
     async def _write(self, scope: Scope, receive: Receive) -> list[Result]:
         if scope["method"] != "POST":
             raise Problem(405, PLAIN, "Only POST is understood here", headers={"allow": "POST"})
+        resource: str | None = None
+        try:
+            self._check_form(scope)
+            subject = await self._subject(scope)
+            token = read_token(only_header(scope, "Fencing-Token"))
+            resource = token.resource
+            key = only_header(scope, "Idempotency-Key")
+            body = await read_body(scope, receive, self._max_body)
+            write = read_write(token, key, body, self._max_operations)
+        except Repeated as error:
+            self._count("malformed", resource)
+            raise malformed(f"{error}: it must come once") from error
+        except TooLarge as error:
+            self._count("malformed", resource)
+            raise Problem(413, PLAIN, "The body is too large", f"at most {self._max_body} bytes are read") from error
+        except Problem as problem:
+            if problem.status in (400, 413, 415):
+                self._count("malformed", resource)
+            raise
+        results = await self._perform(write, subject)
+        return self._single(write, results[0]) if write.single else results
+
+    def _check_form(self, scope: Scope) -> None:
         media_type = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             raise Problem(415, PLAIN, "Content-Type must be application/json", f"it is {ascii(media_type)[:80]}")
         if (encoding := header(scope, b"content-encoding")) not in (None, "identity"):
             raise Problem(415, PLAIN, "The body must not be compressed", f"Content-Encoding is {ascii(encoding)[:80]}")
-        subject = await self._subject(scope)
-        resource: str | None = None
-        try:
-            token = read_token(header(scope, b"fencing-token"))
-            resource = token.resource
-            body = await read_body(scope, receive, self._max_body)
-            write = read_write(token, header(scope, b"idempotency-key"), body, self._max_operations)
-        except TooLarge as error:
-            raise Problem(413, PLAIN, "The body is too large", f"at most {self._max_body} bytes are read") from error
-        except Problem as problem:
-            if problem.status == 400:
-                self._count("malformed", resource)
-            raise
-        results = await self._perform(write, subject)
-        return self._single(write, results[0]) if write.single else results
 
     async def _subject(self, scope: Scope) -> str:
         try:
@@ -159,8 +186,8 @@ class FencedReceiver(Generic[T]):
             self._count("denied", None)
             title = "Sign in first" if denial.status == 401 else "This is not allowed"
             raise Problem(denial.status, PLAIN, title, denial.reason) from denial
-        if not isinstance(subject, str) or not subject:
-            raise TypeError(f"authenticate must return a non-empty text, it returned {subject!r}")
+        if not isinstance(subject, str) or not subject or not storable(subject):
+            raise TypeError(f"authenticate must return a non-empty text, it returned {ascii(subject)[:80]}")
         return subject
 
     async def _perform(self, write: Write, subject: str) -> list[Result]:
@@ -175,17 +202,21 @@ class FencedReceiver(Generic[T]):
             raise refusal.problem from None
         except StoreBusy as error:
             self._count("busy", resource)
-            _log.warning("a write to %r has to come again: %s", resource, error)
+            log.warning("a write to %a has to come again: %s", resource, escaped(str(error)))
             headers = {"retry-after": str(_BUSY_RETRY_AFTER)}
-            raise Problem(503, BUSY, "The database is busy", "Nothing was applied.", headers=headers) from error
+            detail = (
+                "It may have been applied: send it again to learn that." if error.unsure else "Nothing was applied."
+            )
+            raise Problem(503, BUSY, "The database is busy", detail, headers=headers) from error
         except Exception as error:
             self._count("failed", resource)
-            _log.exception("a write to %r failed", resource)
+            log.exception("a write to %a failed", resource)
             raise Problem(500, FAILED, "The receiver failed", "Its log says why.") from error
         if not results:
             self._count("barrier", resource)
-        for result in results:
-            self._count(_COUNTED[result.status], resource)
+        for status, times in Counter(result.status for result in results).items():
+            self._count(_COUNTED[status], resource, times)
+        self._sweeper.owe(sum(result.status in ("committed", "rejected") for result in results))
         return results
 
     def _single(self, write: Write, result: Result) -> list[Result]:
@@ -200,8 +231,5 @@ class FencedReceiver(Generic[T]):
             raise Problem(422, kind, title, result.detail, more=more)
         return [result]
 
-    def _count(self, what: What, resource: str | None) -> None:
-        if resource is None:
-            self.metrics.count(what)
-        else:
-            self.metrics.count(what, resource)
+    def _count(self, what: What, resource: str | None, times: int = 1) -> None:
+        self.metrics.count(what, UNKNOWN if resource is None else resource, times)

@@ -7,9 +7,10 @@ before it reads the marks, and is committed with ``synchronous=FULL``: what was 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -236,28 +237,29 @@ class _Transaction:
                 "INSERT OR REPLACE INTO tabhelm_streams VALUES (?, ?, ?, ?, ?)", (*key, stream, after.streams[stream])
             )
 
-    def known(self, subject: str, op_id: str) -> Known | None:
-        found = self._one(
-            "SELECT digest, status, detail, expires_at FROM tabhelm_operations WHERE subject = ? AND op_id = ?",
-            (subject, op_id),
+    def known(self, subject: str, op_ids: Sequence[str]) -> dict[str, Known]:
+        rows = self.application.execute(
+            "SELECT op_id, digest, status, detail, expires_at FROM tabhelm_operations"
+            " WHERE subject = ? AND op_id IN (SELECT value FROM json_each(?))",
+            (subject, json.dumps(op_ids)),
         )
-        return None if found is None else Known(*found)
+        return {row[0]: Known(*row[1:]) for row in rows}
 
-    def remember(self, subject: str, op_id: str, known: Known) -> None:
-        if not self.application.in_transaction:
-            # Written now, it would stand by itself, and an operation that was undone would count as done.
-            raise TransactionBroken("a statement of apply rolled the whole transaction back (OR ROLLBACK)")
-        self.application.execute(
+    def remember(self, subject: str, decisions: Mapping[str, Known]) -> None:
+        self.application.executemany(
             "INSERT INTO tabhelm_operations VALUES (?, ?, ?, ?, ?, ?)",
-            (subject, op_id, known.digest, known.status, known.detail, known.expires_at),
+            [
+                (subject, op_id, known.digest, known.status, known.detail, known.expires_at)
+                for op_id, known in decisions.items()
+            ],
         )
 
-    def forget(self, before: float, limit: int) -> None:
-        self.application.execute(
+    def forget(self, before: float, limit: int) -> int:
+        return self.application.execute(
             "DELETE FROM tabhelm_operations WHERE (subject, op_id) IN"
             " (SELECT subject, op_id FROM tabhelm_operations WHERE expires_at < ? LIMIT ?)",
             (before, limit),
-        )
+        ).rowcount
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -266,9 +268,7 @@ class _Transaction:
         try:
             with connection.lent():
                 yield
-            connection.execute(_RELEASE)
-        except TransactionBroken:
-            raise
+            connection.execute(_RELEASE)  # fails if a statement of the block ended the transaction and hid it
         except BaseException as error:
             if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
                 raise StoreBusy(f"{self._path}: {error}") from error

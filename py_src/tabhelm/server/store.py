@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -15,9 +15,16 @@ R = TypeVar("R")
 
 
 class StoreBusy(TabhelmError):
-    """The database could not take the transaction now; nothing was written. Answered as 503."""
+    """The database could not take the transaction now; nothing was written. Answered as 503.
+
+    ``unsure``: the connection was lost during the commit, so that it may have been written all the same.
+    """
 
     code = "store-busy"
+
+    def __init__(self, message: str, *, unsure: bool = False) -> None:
+        super().__init__(message)
+        self.unsure = unsure
 
 
 class TransactionBroken(TabhelmError):
@@ -53,23 +60,29 @@ class FenceTransaction(Protocol[T_co]):
         ...
 
     def marks(self, key: Key, stream: str) -> Marks | None:
-        """The marks so far. Of the streams, at least ``stream`` is in it if it has a mark."""
+        """The marks so far. Of the streams, at least ``stream`` is in it if it has a mark.
+
+        From here to the end of the transaction, every other transaction that asks for the marks of ``key`` waits.
+        """
         ...
 
     def raise_marks(self, key: Key, before: Marks | None, after: Marks, stream: str) -> None:
         """Write the marks that the guard gave; a new epoch forgets the old one's streams."""
         ...
 
-    def known(self, subject: str, op_id: str) -> Known | None:
-        """The decision on this operation, if it was seen before."""
+    def known(self, subject: str, op_ids: Sequence[str]) -> dict[str, Known]:
+        """The decisions on those of these operations that were seen before."""
         ...
 
-    def remember(self, subject: str, op_id: str, known: Known) -> None:
-        """Write a decision down."""
+    def remember(self, subject: str, decisions: Mapping[str, Known]) -> None:
+        """Write decisions down, by operation id."""
         ...
 
-    def forget(self, before: float, limit: int) -> None:
-        """Delete at most ``limit`` decisions that expired before that time (seconds since 1970)."""
+    def forget(self, before: float, limit: int) -> int:
+        """Delete at most ``limit`` decisions that expired before that time (seconds since 1970); how many there were.
+
+        Those that another transaction is about to delete may be passed over.
+        """
         ...
 
     def savepoint(self) -> AbstractContextManager[None]:
@@ -86,7 +99,10 @@ class FenceStore(Protocol[T_co]):
     """Where a receiver keeps its marks, in the same database as the effects."""
 
     async def run(self, work: Callable[[FenceTransaction[T_co]], R]) -> R:
-        """Run ``work`` in one serialised write transaction, off the event loop; commit when it returns.
+        """Run ``work`` in one write transaction, off the event loop; commit when it returns.
+
+        Transactions of one resource come one after the other (``marks``); those of different ones may run at once.
+        ``work`` may be run again after its transaction was rolled back.
 
         Raises:
             StoreBusy: the database could not take it now.
@@ -94,5 +110,5 @@ class FenceStore(Protocol[T_co]):
         ...
 
     async def close(self) -> None:
-        """Finish what runs and close the connections."""
+        """Finish what runs and close the connections. The next ``run`` opens them again."""
         ...
