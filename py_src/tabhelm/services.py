@@ -124,10 +124,10 @@ class Services:
         self.acting = ActingMonitor(
             self.events,
             clock,
-            lambda: roster.acting(clock.monotonic()),
+            lambda resource: roster.count_acting(resource, clock.monotonic()),
             lambda: roster.signs.awake(clock.monotonic()),
+            roster.follow,
         )
-        roster.subscribe(self.acting.look)
         self.updates = UpdateWatch(roster, clock, self.events)
         name = history_database(self.app)
         self._log = ReopeningDatabase(name, lambda: self.ports.databases.database(name, HISTORY_SCHEMA))
@@ -234,9 +234,15 @@ class Services:
         message = self._read(data)
         if isinstance(message, Nudge):
             self.queues.heard(message)
-        elif isinstance(message, LeaderSigns) and self.roster.heard_signs(message, self.ports.clock.monotonic()):
+        elif isinstance(message, LeaderSigns):
+            self._heard_signs(message)
+
+    def _heard_signs(self, message: LeaderSigns) -> None:
+        concerned = self.roster.heard_signs(message, self.ports.clock.monotonic())
+        if concerned:
             self._remember(message.leaders)
-            self.acting.look()
+        for resource in concerned:
+            self.acting.look(resource)
 
     def _look_at_leaders(self) -> None:
         self.lease.look(self.roster.led(), self.roster.throttled)

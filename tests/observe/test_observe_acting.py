@@ -202,8 +202,22 @@ class Lab:
         self.due: list[Callable[[], None]] = []
         self.events = Events()
         self.told: list[tuple[str, str]] = []
-        self.monitor = ActingMonitor(self.events, self, lambda: dict(self.acting), lambda: self.now)
+        self.followed: dict[str, Callable[[], None]] = {}
+        self.monitor = ActingMonitor(
+            self.events, self, lambda name: self.acting.get(name, 0), lambda: self.now, self._follow
+        )
         self.events.subscribe(lambda event: self.told.append((type(event).__name__, getattr(event, "resource", ""))))
+
+    def _follow(self, name: str, callback: Callable[[], None]) -> Callable[[], None]:
+        self.followed[name] = callback
+        return lambda: self.followed.pop(name, None) and None
+
+    def news(self, **acting: int) -> None:
+        """Who leads what is another now: whoever follows that is told."""
+        changed = {name for name in {*self.acting, *acting} if self.acting.get(name, 0) != acting.get(name, 0)}
+        self.acting = acting
+        for name in sorted(changed & self.followed.keys()):
+            self.followed[name]()
 
     def monotonic(self) -> float:
         return self.now
@@ -277,14 +291,12 @@ def test_a_listener_to_the_end_of_an_alarm_hears_of_it_once_whatever_it_does() -
     gone = lab.stand("app:a")
     lab.later(10.0)
     lab.listen(ActingRestored, lambda: lab.stand("app:b"))
-    lab.acting = {"app:a": 1}
-    lab.monitor.look()
+    lab.news(**{"app:a": 1})
     assert lab.told == [("ActingAlarm", "app:a"), ("ActingRestored", "app:a")]
-    lab.acting = {}
-    lab.monitor.look()
+    lab.news()
     lab.listen(ActingAlarm, gone)
     lab.later(10.0)
-    assert sorted(lab.told[2:]) == [("ActingAlarm", "app:a"), ("ActingAlarm", "app:b")] and lab.due == []
+    assert lab.told[2:] == [("ActingAlarm", "app:b")] and lab.due == [], "app:a was given up by the listener"
 
 
 def test_what_a_listener_changes_about_who_leads_is_not_judged_by_what_was_before() -> None:
@@ -292,12 +304,7 @@ def test_what_a_listener_changes_about_who_leads_is_not_judged_by_what_was_befor
     lab.acting = {"app:b": 1}
     lab.stand("app:a")
     lab.stand("app:b")
-
-    def end() -> None:
-        lab.acting = {}
-        lab.monitor.look()
-
-    lab.listen(ActingAlarm, end)
+    lab.listen(ActingAlarm, lab.news)
     lab.later(10.0)
     assert lab.told == [("ActingAlarm", "app:a")]
     lab.later(10.0)

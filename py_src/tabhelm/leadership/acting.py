@@ -23,6 +23,6 @@ def watch_acting(monitor: ActingMonitor, election: Election) -> None:
         if isinstance(state, Stopped):
             stop()
         else:
-            monitor.look()
+            monitor.look(election.key)
 
     election.subscribe(changed)

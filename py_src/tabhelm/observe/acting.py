@@ -6,7 +6,7 @@ where writes are fenced, but one of them should have known better; that nobody a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tabhelm.observe.events import ActingAlarm, ActingRestored, Events
@@ -21,6 +21,7 @@ class _Stand:
 
 @dataclass(slots=True)
 class _Watch:
+    unfollow: Callable[[], None]
     stands: dict[object, _Stand] = field(default_factory=dict)
     several: bool = False
     since: float | None = None
@@ -30,19 +31,27 @@ class _Watch:
 
 
 class ActingMonitor:
-    """One for all tabs of an engine. ``acting`` counts the leaders; ``awake`` is a monotonic clock, in seconds, that
-    stands still while we do: a device that slept is no outage."""
+    """One for all tabs of an engine. ``acting`` counts the leaders of a resource, ``follow`` calls back when that may
+    have changed and returns the way to stop; ``awake`` is a monotonic clock, in seconds, that stands still while we do:
+    a device that slept is no outage."""
 
     def __init__(
-        self, events: Events, clock: Clock, acting: Callable[[], Mapping[str, int]], awake: Callable[[], float]
+        self,
+        events: Events,
+        clock: Clock,
+        acting: Callable[[str], int],
+        awake: Callable[[], float],
+        follow: Callable[[str, Callable[[], None]], Callable[[], None]],
     ) -> None:
         self._events = events
         self._clock = clock
         self._acting = acting
         self._awake = awake
+        self._follow = follow
         self._watches: dict[str, _Watch] = {}
         self._looking = False
-        self._changed = False
+        self._due: dict[str, None] = {}
+        """The resources that are still to be judged."""
 
     def stands(self, resource: str, limit: float | None, wanted: Callable[[], bool]) -> Callable[[], None]:
         """One of our tabs stands for ``resource``; returns the way to stop watching.
@@ -50,39 +59,36 @@ class ActingMonitor:
         ``limit``: seconds after which it is an alarm, of several tabs the shortest; ``None``: never. ``wanted``:
         whether the tab may lead now, so that nobody's leading is no matter of policy.
         """
-        watch = self._watches.setdefault(resource, _Watch())
+        watch = self._watches.get(resource)
+        if watch is None:
+            watch = self._watches[resource] = _Watch(self._follow(resource, lambda: self.look(resource)))
         key = object()
         watch.stands[key] = _Stand(limit, wanted)
-        self.look()
+        self.look(resource)
 
         def stop() -> None:
             watch.stands.pop(key, None)
             if not watch.stands and self._watches.get(resource) is watch:
                 del self._watches[resource]
-                _cancel(watch)
+                _end(watch)
 
         return stop
 
-    def look(self) -> None:
-        """Something changed: who leads, or who may."""
-        self._changed = True
+    def look(self, resource: str) -> None:
+        """Something changed: who leads this, or who may."""
+        self._due[resource] = None
         if self._looking:
             return  # a listener to what we just told: what it changed is judged when it is done
         self._looking = True
         try:
-            while self._changed and self._watches:
-                self._changed = False
-                self._look_once()
+            while self._due:
+                due = next(iter(self._due))
+                del self._due[due]
+                if (watch := self._watches.get(due)) is not None:
+                    self._judge(due, watch, self._acting(due))
         finally:
             self._looking = False
-
-    def _look_once(self) -> None:
-        acting = self._acting()
-        for resource, watch in list(self._watches.items()):
-            if self._watches.get(resource) is watch:
-                self._judge(resource, watch, acting.get(resource, 0))
-            if self._changed:
-                return  # by a listener: the count is old
+            self._due.clear()
 
     def _judge(self, resource: str, watch: _Watch, acting: int) -> None:
         now = self._awake()
@@ -92,7 +98,7 @@ class ActingMonitor:
             watch.since, watch.alarmed = None, False
             _cancel(watch)
             if alarmed:
-                self._changed = True  # whoever listens may have done something: judge again
+                self._due[resource] = None  # whoever listens may have done something: judge again
                 self._events.emit(ActingRestored(resource, acting, round(wrong_for * 1000)))
                 return
         if not wrong:
@@ -108,17 +114,22 @@ class ActingMonitor:
             _cancel(watch)
             self._events.emit(ActingAlarm(resource, acting, round((now - watch.since) * 1000)))
         elif watch.timer is None:
-            watch.timer = self._clock.call_later(left, lambda: self._due(watch))
+            watch.timer = self._clock.call_later(left, lambda: self._time_is_up(resource, watch))
 
-    def _due(self, watch: _Watch) -> None:
+    def _time_is_up(self, resource: str, watch: _Watch) -> None:
         watch.timer = None
-        self.look()
+        self.look(resource)
 
     def close(self) -> None:
         """Watch nothing any more."""
         for watch in self._watches.values():
-            _cancel(watch)
+            _end(watch)
         self._watches.clear()
+
+
+def _end(watch: _Watch) -> None:
+    watch.unfollow()
+    _cancel(watch)
 
 
 def _cancel(watch: _Watch) -> None:

@@ -145,6 +145,11 @@ class _Elsewhere:
     at: float
     resources: frozenset[str]
     next: float
+    told: bool = False
+    """That it fell silent."""
+
+    def silent(self, now: float) -> bool:
+        return now - self.at > EXPIRED_BEATS * self.next
 
 
 class Roster:
@@ -252,17 +257,18 @@ class Roster:
             self._changed(_changed_between(known.beacon, beacon))
         return known is None
 
-    def heard_signs(self, signs: LeaderSigns, now: float) -> bool:
-        """Take in what an engine of perhaps another protocol leads: only whether somebody lives; true if it is news."""
+    def heard_signs(self, signs: LeaderSigns, now: float) -> frozenset[str]:
+        """Take in what an engine of perhaps another protocol leads: only whether somebody lives. Returns what it leads,
+        or led before; nothing if it is no news."""
         known = self._elsewhere.get(signs.sender)
         if signs.sender == self.engine_id or (known is not None and signs.number <= known.number):
-            return False
+            return frozenset()
         led = frozenset(note.resource for note in signs.leaders)
         self.signs.lives(led, signs.next, now, signs.sender)
         if known is not None:
             self.signs.went(known.resources - led, now, signs.sender)
         self._elsewhere[signs.sender] = _Elsewhere(signs.number, now, led, signs.next)
-        return True
+        return led if known is None else led | known.resources
 
     def number(self, engine_id: str) -> int:
         """The number of the last beacon that we heard of this engine; 0 if none."""
@@ -292,14 +298,20 @@ class Roster:
         for engine_id, heard in known.items():
             if now - heard.at > max(REMOVED_AFTER, EXPIRED_BEATS * heard.beacon.next):
                 del self._engines[engine_id]
-        for sender, elsewhere in list(self._elsewhere.items()):
-            if now - elsewhere.at > 2 * MAX_NEXT:
-                del self._elsewhere[sender]
+        self._tick_elsewhere(now)
         judged = {engine_id: self._liveness(heard, now) for engine_id, heard in self._engines.items()}
         before, self._judged = self._judged, judged
         if judged != before:
             others = [heard for engine_id, heard in known.items() if before.get(engine_id) != judged.get(engine_id)]
             self._changed([name for heard in others for name in _concerned_by(heard.beacon)])
+
+    def _tick_elsewhere(self, now: float) -> None:
+        for sender, elsewhere in list(self._elsewhere.items()):
+            if now - elsewhere.at > 2 * MAX_NEXT:
+                del self._elsewhere[sender]
+            if elsewhere.silent(now) and not elsewhere.told:
+                elsewhere.told = True
+                self._changed(elsewhere.resources)
 
     @staticmethod
     def _liveness(heard: _Heard, now: float) -> Liveness:
@@ -357,10 +369,20 @@ class Roster:
                 found.update(note.resource for note in heard.beacon.leaders)
         for elsewhere in self._elsewhere.values():
             # A queue's leader may be of another protocol. Nobody tells us when that one dies: so it is only counted
-            # where we know of none.
-            if now - elsewhere.at <= EXPIRED_BEATS * elsewhere.next:
+            # where we know of none, and once.
+            if not elsewhere.silent(now):
                 found.update(resource for resource in elsewhere.resources if not found[resource])
         return found
+
+    def count_acting(self, resource: str, now: float) -> int:
+        """How many are said to lead this one now, of those not expired."""
+        found = len(self._leads.get(resource, ()))
+        for heard in self._engines.values():
+            if (notes := heard.leads.get(resource)) and self._liveness(heard, now) != "expired":
+                found += len(notes)
+        return found or int(
+            any(resource in each.resources and not each.silent(now) for each in self._elsewhere.values())
+        )
 
     def leader(self, resource: str, now: float) -> LeaderInfo | None:
         """Who is said to lead ``resource``: the highest epoch among those not expired, or nobody."""
