@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tabhelm.authority import Authorities, LeaseAuthority, Rivals, WebLocksAuthority
+from tabhelm.authority import Authorities, LeaseAuthority, Rivals, ServerLeases, WebLocksAuthority
 from tabhelm.election.updates import UpdateWatch
 from tabhelm.errors import DatabaseDenied, DatabaseError
 from tabhelm.fencing.epochs import DOMAIN_KEY, EpochIssuer, EpochMemory
@@ -32,10 +32,10 @@ from tabhelm.observe import (
     Degraded,
     Events,
     History,
+    LeaseTrouble,
     Metrics,
     MetricsRecorder,
     Pseudonyms,
-    StorageChanged,
 )
 from tabhelm.observe.history import HISTORY_SCHEMA
 from tabhelm.ports import Ports, Transaction
@@ -44,6 +44,7 @@ from tabhelm.presence import Beaconer, EngineWatch, Roster, Suspects
 from tabhelm.queue import QueueHub
 from tabhelm.queue.shared import QueueServices
 from tabhelm.reopening import ReopeningChannel, ReopeningDatabase
+from tabhelm.storage_watch import StorageWatch
 from tabhelm.tasks import Tasks
 
 
@@ -66,8 +67,11 @@ class Services:
         self.tasks = Tasks(self.events.failed)
         self.roster = Roster(engine_id, in_page=in_page, build=build_id)
         self.memory = EpochMemory()
+        self._blocked = False
+        """Whether the database was blocked when it was last heard of."""
         name = database_name(app)
         self.database = ReopeningDatabase(name, lambda: ports.databases.database(name, SCHEMA))
+        self.storage = StorageWatch(self.database, ports.entropy, self.tasks, self.events)
         self.database.subscribe(self._storage_changed)
         self.channel = ReopeningChannel(lambda: ports.channels.open(channel_name(app, protocol)))
         self.channel.subscribe(self._heard_beacon)
@@ -108,14 +112,24 @@ class Services:
                     self.lease,
                 ],
                 lambda *change: self.events.emit(Degraded(*change)),
+                ServerLeases(
+                    self.lease.tools,
+                    self.lease.rivals,
+                    ports.http,
+                    ports.entropy,
+                    protocol,
+                    lambda *trouble: self.events.emit(LeaseTrouble(*trouble)),
+                ),
             ),
             events=self.events,
             tasks=self.tasks,
             http=ports.http,
             exchange=self.exchange,
+            storage_lost=self.storage.lost,
         )
         queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
         self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
+        self.storage.wiped.add(self.queues.storage_wiped)
         self._observe()
 
     def _observe(self) -> None:
@@ -212,6 +226,7 @@ class Services:
         self.history.resume()
         self.beaconer.resume()
         self.queues.storage_changed()  # whatever was said meanwhile, we did not hear it
+        self.storage.look()
 
     def _heard_beacon(self, data: object) -> None:
         message = self._read(data)
@@ -249,7 +264,8 @@ class Services:
 
     def _remember(self, leaders: Iterable[LeaderNote]) -> None:
         for leader in leaders:
-            if leader.domain:
+            # A lease service's domain is its own: its epochs are none of this browser's store.
+            if leader.domain and leader.authority != ServerLeases.name:
                 self.memory.heard(leader.domain, leader.resource, leader.epoch)
 
     def _read(self, data: object) -> Message | None:
@@ -260,6 +276,8 @@ class Services:
             return None
 
     def _storage_changed(self, change: DatabaseEvent) -> None:
-        self.events.emit(StorageChanged(self.database.name, change))
-        if change in ("closed", "versionchange"):
+        if change == "blocked":
+            self._blocked = True
+        elif change != "opened" or self._blocked:
+            self._blocked = False
             self.queues.storage_changed()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import AlreadyStanding, InvalidName, NotJoined
+from tabhelm.election.policy import SERVER_LEASE
+from tabhelm.errors import AlreadyStanding, InvalidName, InvalidPolicy, NotJoined
 from tabhelm.leadership import Candidacy, Election, LeaderContext, LeaderLoop, State, Stopped
 from tabhelm.leadership.acting import watch_acting
 from tabhelm.locking import LockRequest, TabFlights, TabLocks, Who
@@ -134,6 +135,11 @@ class Tab:
             flusher = _flusher(queue, endpoint, loop, limit, send_timeout)
             if flusher is not None:
                 policy = policy or LeadershipPolicy(online=True)
+                if SERVER_LEASE in policy.authorities:
+                    raise InvalidPolicy(
+                        f"queue {name!r}: authorities {policy.authorities!r} is not valid: each device empties its own "
+                        "queue, so a lease service cannot decide which of them may"
+                    )
                 self._stand(resource, flusher, policy, barred=lambda: self._barred_from(scope))
         return queue
 
@@ -216,6 +222,10 @@ class Tab:
     def metrics(self) -> Metrics:
         """What was counted since this tab's engine began, for all its tabs (docs/observing.md)."""
         return self.services.metrics()
+
+    async def persist(self) -> bool:
+        """Ask the browser to keep this origin's storage until the user removes it; whether it agreed."""
+        return await self.services.ports.storage.persist()
 
     async def history(self, count: int = KEEP) -> list[Reign]:
         """Who led what, when, and why it ended: the last ``count`` entries of all tabs, newest first.

@@ -342,7 +342,7 @@ def test_what_was_seen_of_resources_is_not_kept_for_ever() -> None:
                 crew.lead(member, "last")
             await world.sleep(700.0)
             (waiting,) = [member for member in (first, second) if not member.leading]
-            kept = waiting.services.lease._rivals._stillness
+            kept = waiting.services.lease.rivals._stillness
             assert {name for _, name in kept} == {"app:v1:leader:last"}
 
         world.run(main())

@@ -12,7 +12,15 @@ from typing import Any
 
 from cases_kit import Case, eventually, fresh, raised, spawn
 
-from tabhelm.authority import Authority, Hold, LeaseAuthority, LeaseTimes, Rivals, WebLocksAuthority
+from tabhelm.authority import (
+    Authority,
+    Hold,
+    LeaseAuthority,
+    LeaseTimes,
+    Rivals,
+    ServerLeases,
+    WebLocksAuthority,
+)
 from tabhelm.errors import LeadershipLost, LockWithdrawn
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
 from tabhelm.fencing.schema import SCHEMA
@@ -69,6 +77,15 @@ def web_locks(ports: Ports, database: Database, issuer: EpochIssuer, tasks: Task
 
 def indexeddb_lease(ports: Ports, database: Database, issuer: EpochIssuer, tasks: Tasks) -> Authority:
     return LeaseAuthority(database, issuer, ports.locks, ports.clock, ports.entropy, tasks, 1, TIMES)
+
+
+LEASES = "/leases"
+"""Where the lease service is: in the simulated network, and at the origin of the real pages."""
+
+
+def server_lease(ports: Ports, database: Database, issuer: EpochIssuer, tasks: Tasks) -> Authority:
+    beside = LeaseAuthority(database, issuer, ports.locks, ports.clock, ports.entropy, tasks, 1, TIMES)
+    return ServerLeases(beside.tools, beside.rivals, ports.http, ports.entropy, 1).at(LEASES)
 
 
 def authority_cases(label: str, make: Make) -> list[Case]:
@@ -297,4 +314,8 @@ BODIES: list[Body] = [
     who_cannot_renew_gives_up_before_anybody_takes_it,
     renewals_go_on_with_greater_numbers,
 ]
-CASES = [*authority_cases("web_locks", web_locks), *authority_cases("indexeddb_lease", indexeddb_lease)]
+CASES = [
+    *authority_cases("web_locks", web_locks),
+    *authority_cases("indexeddb_lease", indexeddb_lease),
+    *authority_cases("server_lease", server_lease),
+]

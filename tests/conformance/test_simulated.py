@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from cases_all import CASES
+from cases_authority import LEASES
 from cases_kit import Case
 
-from tabhelm.simulated import World
+from tabhelm.server import LeaseService, MemoryLeaseStore
+from tabhelm.simulated import World, asgi_handler
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -14,6 +16,8 @@ from tabhelm.simulated import World
 def test_conformance(case: Case, contexts: int) -> None:
     for seed in range(8):
         with World(seed) as world:
+            store = MemoryLeaseStore(clock=lambda: 1e9 + world.loop.time())
+            world.network.route(LEASES, asgi_handler(LeaseService(store, monotonic=world.loop.time)))
             here = there = world.agent("here")
             first = second = world.ports(here)
             if contexts == 2:

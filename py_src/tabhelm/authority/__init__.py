@@ -1,4 +1,5 @@
-"""What decides? Each authority declares its guarantees: Web Locks, and a lease in IndexedDB where there are none."""
+"""What decides? Each authority declares its guarantees: Web Locks, a lease in IndexedDB where there are none, and a
+lease service where devices compete."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from tabhelm.authority.choice import Authorities, Choice
 from tabhelm.authority.indexeddb_lease import LeaseAuthority
 from tabhelm.authority.lease_hold import LeaseTimes
 from tabhelm.authority.rivals import Rivals
+from tabhelm.authority.server_lease import ServerLeases
 from tabhelm.authority.web_locks import WebLocksAuthority
 
 __all__ = [
@@ -18,5 +20,6 @@ __all__ = [
     "LeaseAuthority",
     "LeaseTimes",
     "Rivals",
+    "ServerLeases",
     "WebLocksAuthority",
 ]

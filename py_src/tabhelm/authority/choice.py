@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tabhelm.authority.base import Authority, Guarantees, Hold
+from tabhelm.authority.lease_client import Headers
+from tabhelm.authority.rivals import SERVER_LEASE
+from tabhelm.authority.server_lease import ServerLeases
 from tabhelm.errors import DatabaseDenied, InvalidPolicy, NoAuthority
 from tabhelm.names import Resource
 
@@ -21,21 +24,32 @@ why."""
 class Authorities:
     """The authorities that this context knows, by name."""
 
-    def __init__(self, known: Iterable[Authority], on_degraded: OnDegraded = lambda *_: None) -> None:
+    def __init__(
+        self,
+        known: Iterable[Authority],
+        on_degraded: OnDegraded = lambda *_: None,
+        servers: ServerLeases | None = None,
+    ) -> None:
         self.known = {authority.name: authority for authority in known}
         self._on_degraded = on_degraded
+        self._servers = servers
 
-    def choice(self, names: Sequence[str], resource: Resource) -> Choice:
-        """What decides for ``resource``: the first possible one of ``names``.
+    def choice(
+        self, names: Sequence[str], resource: Resource, lease: str | None = None, headers: Headers | None = None
+    ) -> Choice:
+        """What decides for ``resource``: the first possible one of ``names``. ``lease`` is the URL of a lease service.
 
         Raises:
             InvalidPolicy: a name that is not known here.
         """
+        known = dict(self.known)
+        if self._servers is not None and lease is not None:
+            known[SERVER_LEASE] = self._servers.at(lease, headers)
         for name in names:
-            if name not in self.known:
-                known = ", ".join(repr(each) for each in self.known)
-                raise InvalidPolicy(f"authorities: {name!r} is not known; known are {known}")
-        return Choice([self.known[name] for name in names], resource, self._on_degraded)
+            if name not in known:
+                all_known = ", ".join(repr(each) for each in known)
+                raise InvalidPolicy(f"authorities: {name!r} is not known; known are {all_known}")
+        return Choice([known[name] for name in names], resource, self._on_degraded)
 
 
 class Choice:

@@ -12,25 +12,21 @@ A dead holder is noticed by expiry alone, and those who wait must look again and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 from tabhelm.authority.base import Guarantees
-from tabhelm.authority.lease_hold import LeaseHold, LeaseTimes, LeaseTools
+from tabhelm.authority.lease_hold import LeaseHold, LeaseTimes, LeaseTools, in_time
 from tabhelm.authority.rivals import Rivals
-from tabhelm.errors import DatabaseBlocked, LeadershipLost, LockWithdrawn
+from tabhelm.errors import LeadershipLost, LockWithdrawn
 from tabhelm.fencing.epochs import EpochIssuer
 from tabhelm.fencing.leases import LEASE, write_lease
 from tabhelm.names import Resource
 from tabhelm.ports import Clock, Database, Entropy, Locks, Transaction
 from tabhelm.tasks import Tasks, within
 
-T = TypeVar("T")
 NAME = LEASE
 FIRST_PAUSE = 0.1
 """Seconds until the second look after news; each pause is twice the one before, up to ``look_every``."""
-_LIMIT = 10.0
-"""Seconds that one claim may take: a store that hangs is a failure, and must be seen as one."""
 _CLOSING = 2.0
 
 
@@ -56,10 +52,10 @@ class LeaseAuthority:
         times: LeaseTimes | None = None,
     ) -> None:
         self._hidden = False
-        self._tools = LeaseTools(database, issuer, locks, clock, tasks, times or LeaseTimes(), lambda: self._hidden)
+        self.tools = LeaseTools(database, issuer, locks, clock, tasks, times or LeaseTimes(), lambda: self._hidden)
         self._entropy = entropy
         self._protocol = protocol
-        self._rivals = Rivals(database, issuer, locks, clock, self._tools.times)
+        self.rivals = Rivals(database, issuer, locks, clock, self.tools.times)
         self._waiting: dict[asyncio.Event, str] = {}
         """Whose resource (by its name in tokens) there are news of."""
         self._leaders: frozenset[tuple[str, int]] = frozenset()
@@ -77,7 +73,7 @@ class LeaseAuthority:
                 news.set()
         if hidden != self._hidden:
             self._hidden = hidden
-            for hold in list(self._tools.holds):
+            for hold in list(self.tools.holds):
                 hold.hidden_or_shown()
 
     def judge(self) -> None:
@@ -85,11 +81,11 @@ class LeaseAuthority:
 
         A page may freeze and be thawed again before any task runs. To look then only would be to see nothing.
         """
-        for hold in list(self._tools.holds):
+        for hold in list(self.tools.holds):
             hold.lost  # noqa: B018 - to look is to judge
 
     async def acquire(self, resource: Resource, *, owner: str, owner_id: str) -> LeaseHold:
-        pause, longest = 0.0, self._tools.times.look_every
+        pause, longest = 0.0, self.tools.times.look_every
         news = asyncio.Event()
         self._waiting[news] = resource.token_resource
         try:
@@ -121,7 +117,7 @@ class LeaseAuthority:
             over = True
             news.set()
 
-        timer = self._tools.clock.call_later(max(FIRST_PAUSE, pause), end)
+        timer = self.tools.clock.call_later(max(FIRST_PAUSE, pause), end)
         try:
             await news.wait()
             return not over
@@ -132,17 +128,17 @@ class LeaseAuthority:
 
     async def _claim(self, resource: Resource, owner: str, owner_id: str) -> LeaseHold | None:
         """Acquire it if it is free, in one transaction with its epoch. ``None``: somebody has it."""
-        tools, name = self._tools, resource.lock(self._protocol)
+        tools, name = self.tools, resource.lock(self._protocol)
         self._require_admitted(name, owner)
-        looking = self._rivals.look(resource, name, owner, owner_id)
-        seen = await self._in_time(looking, f"the lease of {name!r} could not be read")
+        looking = self.rivals.look(resource, name, owner, owner_id)
+        seen = await in_time(tools.clock, looking, f"the lease of {name!r} could not be read")
         if not seen.free:
             return None
         hold = LeaseHold(tools, name, resource.token_resource, owner, owner_id, self._entropy.token_bytes(8).hex())
         since = tools.clock.monotonic()
 
         async def first(tx: Transaction) -> None:
-            number = await self._rivals.free(tx, resource.token_resource, name, owner_id, seen.gone)
+            number = await self.rivals.free(tx, resource.token_resource, name, owner_id, seen.gone)
             if number is None:
                 raise _Taken
             await write_lease(tx, name, hold.claimed(number), tools.clock)
@@ -156,7 +152,7 @@ class LeaseAuthority:
             first=first,
         )
         try:
-            grant = await self._in_time(issuing, f"no lease of {name!r} was durable")
+            grant = await in_time(tools.clock, issuing, f"no lease of {name!r} was durable")
         except _Taken:
             return None
         except LeadershipLost:
@@ -166,29 +162,23 @@ class LeaseAuthority:
             hold.release()  # it is not known whether it became ours
             raise
         hold.start(grant, since)
-        self._rivals.forget(name)
+        self.rivals.forget(name)
         if not hold.held:
             hold.release()  # the page left, or it took too long: whoever waits too shall not wait for it to expire
             raise LockWithdrawn(name, f"it came too late for owner {owner!r}")
         return hold
 
-    async def _in_time(self, asking: Coroutine[Any, Any, T], failure: str) -> T:
-        try:
-            return await within(self._tools.clock, _LIMIT, asking)
-        except TimeoutError:
-            raise DatabaseBlocked(f"{failure} within {_LIMIT:g} s") from None
-
     def _require_admitted(self, name: str, owner: str) -> None:
-        if not self._tools.locks.admitted(owner):
+        if not self.tools.locks.admitted(owner):
             raise LockWithdrawn(name, f"owner {owner!r} is not admitted")
 
     async def close(self) -> None:
         """Let what is being given back be written: nobody shall have to wait until it expires."""
 
         async def settled() -> None:
-            await asyncio.gather(*self._tools.giving_up, return_exceptions=True)
+            await asyncio.gather(*self.tools.giving_up, return_exceptions=True)
 
         try:
-            await within(self._tools.clock, _CLOSING, settled())
+            await within(self.tools.clock, _CLOSING, settled())
         except TimeoutError:
             pass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from tabhelm.errors import DatabaseError, InvalidPolicy, LeadershipLost
+from tabhelm.errors import DatabaseBlocked, DatabaseError, InvalidPolicy, LeadershipLost, TabhelmError
 from tabhelm.fencing.epochs import EpochIssuer, Grant
 from tabhelm.fencing.leases import LONGEST_LEASE, Lease, read_lease, write_lease
 from tabhelm.fencing.schema import FENCING
@@ -14,7 +15,10 @@ from tabhelm.fencing.token import HighWater
 from tabhelm.ports import Clock, Database, Locks, Timer, Transaction
 from tabhelm.tasks import Tasks, within
 
+T = TypeVar("T")
 RENEWAL_FAILED = "lease-renewal-failed"
+_LIMIT = 10.0
+"""Seconds that one look or claim may take: a store that hangs is a failure, and must be seen as one."""
 _GIVING_UP = 10.0
 """Seconds that giving a lease back may take. It expires by itself if that fails."""
 
@@ -85,6 +89,18 @@ class LeaseTools:
     """Those that have not ended."""
 
 
+async def in_time(clock: Clock, asking: Coroutine[Any, Any, T], failure: str) -> T:
+    """What the store answers.
+
+    Raises:
+        DatabaseBlocked: it did not in time.
+    """
+    try:
+        return await within(clock, _LIMIT, asking)
+    except TimeoutError:
+        raise DatabaseBlocked(f"{failure} within {_LIMIT:g} s") from None
+
+
 class LeaseHold:
     """One acquisition. ``owner`` is whose page must go on, ``owner_id`` whom the record names."""
 
@@ -108,6 +124,8 @@ class LeaseHold:
         self._callback: Callable[[str], None] | None = None
         self._timer: Timer | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        """One renewal at a time."""
 
     # -- for the authority --------------------------------------------------------------------------------------------
 
@@ -120,7 +138,7 @@ class LeaseHold:
         """The claim is durable. ``since``: when it was begun, by our clock."""
         self._grant = grant
         self._tools.holds[self] = None
-        self._believe_until(since + self._tools.times.deadline(self._hidden))
+        self._believe_until(since + self._deadline())
         self._renewing = self._tools.tasks.start(self._renew_for_ever(since), f"renew {self._lock_name}")
         self.hidden_or_shown()
 
@@ -139,7 +157,7 @@ class LeaseHold:
     def lost(self) -> str | None:
         """Judged at every look: who stood still for too long must not believe in it before a timer says so."""
         if self._ended is None:
-            if self._tools.clock.monotonic() >= self._until:
+            if self._late():
                 self._end(RENEWAL_FAILED)
             elif not self._tools.locks.admitted(self._owner):
                 self._end("lock-lost")  # its page froze, hung or left
@@ -160,17 +178,14 @@ class LeaseHold:
 
     async def begin(self) -> Grant:
         """The epoch was issued in the transaction that acquired the lease."""
-        self._require_held()
-        assert self._grant is not None, "begun before it was acquired"
-        return self._grant
+        return self._stored()
 
     async def check(self) -> None:
-        grant = await self.begin()
-        await self._tools.issuer.require_current(grant)
+        await self._tools.issuer.require_current(self._stored())
         self._require_held()
 
     async def reissue_above(self, high_water: HighWater) -> Grant:
-        grant = await self.begin()
+        grant = self._stored()
         self._grant = await self._tools.issuer.reissue_above(grant, high_water, holds=lambda: self.held)
         self._require_held()
         return self._grant
@@ -180,6 +195,20 @@ class LeaseHold:
     def _require_held(self) -> None:
         if (reason := self.lost) is not None:
             raise LeadershipLost(self._resource, reason)
+
+    def _stored(self) -> Grant:
+        """What this browser's store says of it."""
+        self._require_held()
+        assert self._grant is not None, "begun before it was acquired"
+        return self._grant
+
+    def _deadline(self) -> float:
+        """So long after the beginning of a renewal it is believed in."""
+        return self._tools.times.deadline(self._hidden)
+
+    def _late(self) -> bool:
+        """Whether it was not renewed in time."""
+        return self._tools.clock.monotonic() >= self._until
 
     def _believe_until(self, until: float) -> None:
         clock = self._tools.clock
@@ -217,23 +246,33 @@ class LeaseHold:
             await self._pause(pause)
             if self.lost is not None:
                 return
-            started, self._hidden = clock.monotonic(), self._tools.hidden()
-            until = started + times.deadline(self._hidden)
-            if until < self._until:
-                # It was longer. Others may soon read that it is not, even if we do not hear that this was written.
-                self._believe_until(until)
+            started = clock.monotonic()
             try:
-                self.renewal = await within(clock, self._until - started, self._renew())
+                await self._renew_now()
             except LeadershipLost as lost:
                 self._end(lost.reason)
                 return
-            except (DatabaseError, TimeoutError):
+            except (TabhelmError, TimeoutError):
                 pause = times.retry
                 continue
-            if self.lost is not None:
-                return
-            self._believe_until(until)
             pause = max(0.0, started + times.renew_every - clock.monotonic())
+
+    async def _renew_now(self) -> None:
+        """Renew it once.
+
+        Raises:
+            LeadershipLost: somebody else has it.
+            TimeoutError: not while it could still be believed in.
+        """
+        async with self._turn:
+            started, self._hidden = self._tools.clock.monotonic(), self._tools.hidden()
+            until = started + self._deadline()
+            if until < self._until:
+                # It was longer. Others may soon read that it is not, even if we do not hear that this was written.
+                self._believe_until(until)
+            self.renewal = await within(self._tools.clock, self._until - started, self._renew())
+            self._require_held()
+            self._believe_until(started + self._deadline())
 
     async def _pause(self, seconds: float) -> None:
         timer = self._tools.clock.call_later(seconds, self._due.set)
@@ -244,7 +283,7 @@ class LeaseHold:
         self._due.clear()
 
     async def _renew(self) -> int:
-        grant = await self.begin()
+        grant = self._stored()
         seconds = self._tools.times.length(self._hidden)
 
         async def body(tx: Transaction) -> int:

@@ -18,6 +18,8 @@ from tabhelm.names import Resource
 from tabhelm.ports import Clock, Database, Locks, Transaction
 
 WEB_LOCKS = "web-locks"
+SERVER_LEASE = "server-lease"
+"""Decided far away; its holder in this browser renews a lease in the store as well, so that it is seen here."""
 _FORGOTTEN = 600.0
 """Seconds after which it is forgotten what was seen of a resource that nobody looks at any more."""
 _UNWATCHED = 90.0
@@ -80,8 +82,51 @@ class Rivals:
             return record, await self._next_renewal(tx, record, resource.token_resource, lock_name, owner_id)
 
         record, number = await self._database.transaction([FENCING], "readonly", body)
+        if record is not None and record.authority == SERVER_LEASE and number is None:
+            raise SplitAuthority(resource.token_resource, SplitAuthority.code)
         if record is None or record.authority == LEASE or number is None:
             return Seen(number is not None)
+        if record.authority != SERVER_LEASE:
+            await self._require_gone(record, resource.token_resource, lock_name, owner)
+        return Seen(True, record)
+
+    async def look_beside(self, resource: Resource, lock_name: str, owner: str) -> EpochRecord | None:
+        """For whoever lets a server decide: nothing in this browser may decide otherwise. The grant that was found.
+
+        Raises:
+            SplitAuthority: its holder is alive, or may be.
+            LockWithdrawn: ``owner`` may not ask now.
+            DatabaseError: the store could not be read.
+        """
+
+        async def body(tx: Transaction) -> tuple[EpochRecord | None, bool]:
+            lease = await read_lease(tx, lock_name)
+            gone = lease is None or lease.released or self._expired(lock_name, lease)
+            return await read_record(tx, resource.token_resource), gone
+
+        record, gone = await self._database.transaction([FENCING], "readonly", body)
+        if record is None or record.authority == SERVER_LEASE:
+            return record  # the server knows which of us has it
+        if record.authority != LEASE:
+            await self._require_gone(record, resource.token_resource, lock_name, owner)
+        elif not gone:
+            raise SplitAuthority(resource.token_resource, SplitAuthority.code)
+        return record
+
+    async def beside(self, tx: Transaction, token_resource: str, lock_name: str, gone: EpochRecord | None) -> int:
+        """The number of the next renewal of the lease that shows a server's decision here.
+
+        Raises:
+            SplitAuthority: another authority decided since ``look_beside`` found ``gone``.
+        """
+        record = await read_record(tx, token_resource)
+        if record is not None and record.authority != SERVER_LEASE and record != gone:
+            raise SplitAuthority(token_resource, SplitAuthority.code)
+        lease = await read_lease(tx, lock_name)
+        return 1 if lease is None else lease.renewal + 1
+
+    async def _require_gone(self, record: EpochRecord, token_resource: str, lock_name: str, owner: str) -> None:
+        """The holder under locks, or under an authority that is not known here, is not there any more."""
         if record.authority == WEB_LOCKS:
             try:
                 lock = await self._locks.acquire(lock_name, owner=owner, mode="shared", if_available=True)
@@ -89,12 +134,11 @@ class Rivals:
                 pass  # not here, but perhaps in another context of this origin
             else:
                 if lock is None:
-                    raise SplitAuthority(resource.token_resource, SplitAuthority.code)
+                    raise SplitAuthority(token_resource, SplitAuthority.code)
                 lock.release()
-                return Seen(True, record)
+                return
         if not self._still("epoch", lock_name, (record.domain, record.epoch, record.owner_id), self._times.lease):
-            raise SplitAuthority(resource.token_resource, SplitAuthority.code)
-        return Seen(True, record)
+            raise SplitAuthority(token_resource, SplitAuthority.code)
 
     async def free(
         self, tx: Transaction, token_resource: str, lock_name: str, owner_id: str, gone: EpochRecord | None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+import re
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass, fields
 from inspect import iscoroutinefunction
 from typing import Any, Literal, get_args
@@ -17,6 +18,8 @@ Visible = Literal["any", "prefer", "require"]
 Eligible = Callable[[TabInfo], bool | str]
 """True, or why not: one short word (False: ``ineligible``)."""
 Score = Callable[[TabInfo], float]
+LeaseHeaders = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+SERVER_LEASE = "server-lease"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,12 @@ class LeadershipPolicy:
     authorities: tuple[str, ...] = ("web-locks", "indexeddb-lease")
     """What may decide, in order: the first that is possible in the tab's context; a ``degraded`` event tells when it is
     not the first named. All tabs of a resource should name the same (docs/authorities.md)."""
+    lease: str | None = None
+    """URL of a lease service (docs/leases.md), where ``authorities`` is ``("server-lease",)``: absolute, or a path of
+    this origin that begins with ``/``. The resource's name is appended to it."""
+    lease_headers: LeaseHeaders | None = None
+    """The app's own headers for it, for its authentication (cookies of this origin go by themselves): texts by name, or
+    a function that gives them, which may be ``async`` and is asked before each request."""
     trigger_window: tuple[float, float] = (0.05, 0.15)
     """News from others is collected for a random time in this window before the election looks again."""
 
@@ -99,6 +108,7 @@ class LeadershipPolicy:
         for key in ("grace", "cool_down", "health_every", "engine_patience", "backoff", "max_backoff"):
             _time(key, getattr(self, key), zero=key in _ZERO)
         object.__setattr__(self, "authorities", _authorities(self.authorities))
+        _lease(self.lease, self.lease_headers, self.authorities)
         if not isinstance(self.takeover, Takeover):
             raise InvalidPolicy(
                 f"takeover {self.takeover!r} is not valid: Takeover.fenced(after=seconds) or Takeover.never is expected"
@@ -151,6 +161,40 @@ def _authorities(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _lease(url: object, headers: object, authorities: tuple[str, ...]) -> None:
+    if (url is None) != (SERVER_LEASE not in authorities):
+        named = "is not given" if url is None else f"{url!r:.80} is given"
+        raise InvalidPolicy(
+            f"lease {named}, and authorities are {authorities!r}: the URL of a lease service and {SERVER_LEASE!r} go "
+            "together"
+        )
+    if url is None:
+        if headers is not None:
+            raise InvalidPolicy("lease_headers are given without lease: there is nobody to send them to")
+        return
+    if len(authorities) > 1:
+        raise InvalidPolicy(
+            f"authorities {authorities!r} is not valid: {SERVER_LEASE!r} stands alone, for what else is named there "
+            "would let each device have a leader of its own"
+        )
+    if not isinstance(url, str) or not _URL.match(url):
+        raise InvalidPolicy(
+            f"lease {url!r:.80} is not valid: the URL of a lease service is expected, beginning with 'https://', "
+            "'http://' or '/', without '?' and '#'"
+        )
+    _headers("lease_headers", headers)
+
+
+def _headers(key: str, value: Any) -> Any:
+    if value is None or callable(value):
+        return value
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in (*value, *value.values())):
+        raise InvalidPolicy(f"{key} of type {type(value).__name__} is not valid: texts by name are expected")
+    if wrong := [name for name in value if name.lower() in ("content-type", "accept")]:
+        raise InvalidPolicy(f"{key} may not hold {wrong[0]!r}: tabhelm sends its own")
+    return value
+
+
 def _function(key: str, value: object) -> None:
     if value is not None and not callable(value):
         raise InvalidPolicy(f"{key} {value!r} is not valid: a function of a tab is expected")
@@ -189,13 +233,14 @@ def _ms(key: str, value: Any) -> float:
     return float(value / 1000)
 
 
+_URL = re.compile(r"(?:https?://[^\s/?#]+)?/(?!/)[^\s?#]*\Z")
 _ZERO = {"grace", "cool_down"}
 """Times that may be none."""
 _TIMES = {
     *("grace", "stall_after", "max_hold", "cool_down", "health_every"),
     *("engine_patience", "backoff", "max_backoff"),
 }
-_HIDDEN = {"trigger_window", "takeover", "acting_alarm", "eligible", "score"}
+_HIDDEN = {"trigger_window", "takeover", "acting_alarm", "eligible", "score", "lease_headers"}
 
 
 def _ms_or_never(key: str, value: Any) -> float | None:
@@ -211,4 +256,8 @@ _WIRE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     _camel(field.name) + ("Ms" if field.name in _TIMES else ""): (field.name, _ms if field.name in _TIMES else _same)
     for field in fields(LeadershipPolicy)
     if field.name not in _HIDDEN
-} | {"takeoverAfterMs": ("takeover", Takeover.from_wire), "actingAlarmMs": ("acting_alarm", _ms_or_never)}
+} | {
+    "takeoverAfterMs": ("takeover", Takeover.from_wire),
+    "actingAlarmMs": ("acting_alarm", _ms_or_never),
+    "leaseHeaders": ("lease_headers", _headers),
+}

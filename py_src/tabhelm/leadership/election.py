@@ -81,7 +81,9 @@ class Election:
         self.status: State = Idle("starting")
         self.candidacy = Candidacy(self.key, policy, candidate, services, barred, lambda: self._overrun)
         self._loop = loop
-        self._authority = services.authorities.choice(policy.authorities, resource)
+        self._authority = services.authorities.choice(
+            policy.authorities, resource, policy.lease, policy.lease_headers
+        )
         self._claim: _Claim | None = None
         self._news: Timer | None = None
         self._stop: str | None = None
@@ -91,6 +93,7 @@ class Election:
         self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
         self._listeners: Listeners[[State]] = Listeners(f"subscriber of election {self.key}", services.events.failed)
         self._unsubscribe = services.roster.follow(self.key, self._heard_news)
+        self._unwatch = services.storage_lost.add(self._storage_lost)
         self._follower = services.exchange.publishing.follow(self.key)
         self._task = services.tasks.start(self._run(), f"election {self.key}")
 
@@ -251,6 +254,7 @@ class Election:
             raise
         finally:
             self._unsubscribe()
+            self._unwatch()
             self.services.watch.first_in_line(self, None)
             if self._news is not None:
                 self._news.cancel()
@@ -296,6 +300,13 @@ class Election:
         self._resign = self._claim = None
         self.enter(Idle(reason))
         await self.changes.wait()
+
+    def _storage_lost(self, reason: str) -> None:
+        """The database forgot our epoch, or is to be given up. A lease that is kept there writes itself back, or ends
+        by itself; what is kept elsewhere is not concerned."""
+        guarantees = self._authority.guarantees
+        if guarantees.fenced and not guarantees.timeout_based:
+            self.step_down(reason)
 
     @property
     def _overrun(self) -> bool:

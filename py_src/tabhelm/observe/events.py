@@ -76,6 +76,15 @@ class Degraded:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseTrouble:
+    """A lease service is of no use now: ``detail`` says why; ``None``: it is again. A holder keeps its lease only for
+    as long as it could be renewed."""
+
+    resource: str
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class TookOver:
     """A holder without any sign of life was robbed of its lock; with this epoch its late writes are refused."""
 
@@ -180,7 +189,9 @@ class UpdateAvailable:
 
 @dataclass(frozen=True, slots=True)
 class StorageChanged:
-    """The database opened, was closed under us, gave way to an upgrade, or is blocked."""
+    """The database opened (``opened``), was closed under us (``closed``), gave way to an upgrade or a deletion
+    (``versionchange``), does not open (``blocked``), is another one than before, and empty (``wiped``), or was upgraded
+    by a later release (``newer``)."""
 
     database: str
     change: str
@@ -201,6 +212,7 @@ Event = (
     | LeadershipChanged
     | EpochIssued
     | Degraded
+    | LeaseTrouble
     | TookOver
     | LoopFailed
     | LoopOverran

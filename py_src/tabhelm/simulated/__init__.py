@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tabhelm.simulated.asgi import asgi_handler
 from tabhelm.simulated.faults import Faults
 from tabhelm.simulated.http import HttpRequest, NextAnswer
 from tabhelm.simulated.loop import (
@@ -40,4 +41,5 @@ __all__ = [
     "SimulationStalled",
     "SimulationTimeout",
     "World",
+    "asgi_handler",
 ]

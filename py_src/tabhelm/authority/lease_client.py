@@ -1,0 +1,111 @@
+"""What a page asks a lease service, and what the answers mean (docs/leases.md has the contract)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any
+
+from tabhelm.errors import LeaseRefused, MalformedToken
+from tabhelm.fencing.token import FencingToken
+from tabhelm.json_text import is_number, loads
+from tabhelm.ports import Http, HttpAnswer
+
+LEASE_HELD = "urn:tabhelm:lease-held"
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""The app's own, for its authentication: asked before each request if it is a function, which may be ``async``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The lease is ours for so many ``seconds``."""
+
+    token: FencingToken
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Somebody else has it; it expires in so many ``seconds`` if it is not renewed."""
+
+    seconds: float
+
+
+class LeaseClient:
+    """Asks the service at ``url`` for one resource."""
+
+    def __init__(self, http: Http, url: str, resource: str, headers: Headers | None) -> None:
+        self.resource = resource
+        self._http = http
+        self._url = f"{url.rstrip('/')}/{resource}"
+        self._headers = headers
+
+    async def ask(
+        self, candidate: str, seconds: float, *, timeout: float, wait: float = 0.0, above: int = 0
+    ) -> Given | Taken:
+        """Acquire or renew it for so many ``seconds``; ``wait``: for so long if it is taken.
+
+        Raises:
+            Unreachable: no answer came; whether it is ours is unknown.
+            LeaseRefused: the answer is none of the contract.
+        """
+        body = {"candidate": candidate, "ttl_ms": round(seconds * 1000)}
+        more = {"wait_ms": round(wait * 1000), "above": above}
+        text = json.dumps(body | {name: value for name, value in more.items() if value})
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        answer = await self._http.send(
+            "POST", self._url, headers=await self._with_own(headers), body=text, timeout=timeout
+        )
+        return self._read(answer, candidate)
+
+    async def give_back(self, candidate: str, *, timeout: float) -> None:
+        """Best effort: it expires by itself.
+
+        Raises:
+            Unreachable: no answer came.
+        """
+        # The candidate is made of name parts, "/" and ":": all of them may stand in a query as they are.
+        url = f"{self._url}?candidate={candidate}"
+        await self._http.send("DELETE", url, headers=await self._with_own({}), timeout=timeout)
+
+    async def _with_own(self, headers: dict[str, str]) -> dict[str, str]:
+        try:
+            own = self._headers() if callable(self._headers) else self._headers
+            given = dict(await own if isawaitable(own) else own or {})
+        except Exception as error:  # the app's own code
+            raise LeaseRefused(f"lease_headers failed: {type(error).__name__}: {error}") from error
+        if not all(isinstance(text, str) for text in (*given, *given.values())):
+            raise LeaseRefused("lease_headers must give texts by name")
+        return {**given, **headers}
+
+    def _read(self, answer: HttpAnswer, candidate: str) -> Given | Taken:
+        shown = f"the lease service answered HTTP {answer.status}"
+        if answer.redirected:
+            raise LeaseRefused(f"{shown} after a redirect: is somebody signed in?")
+        try:
+            said: Any = loads(answer.body)
+            if answer.status == 409 and said["type"] == LEASE_HELD:
+                return Taken(_seconds(said))
+            if answer.status == 200:
+                return Given(self._token(said["token"], candidate), _seconds(said))
+        except (ValueError, TypeError, KeyError, MalformedToken) as error:
+            raise LeaseRefused(f"{shown}, and not as the contract says: {type(error).__name__}: {error}") from None
+        title = said.get("title") if isinstance(said, dict) else None
+        raise LeaseRefused(f"{shown}: {title}" if isinstance(title, str) else shown)
+
+    def _token(self, said: Any, candidate: str) -> FencingToken:
+        token = FencingToken(
+            said["domain"], said["resource"], said["epoch"], said["stream"], said["seq"], said["owner"]
+        )
+        if (token.resource, token.owner_id) != (self.resource, candidate):
+            raise ValueError(f"the token is of {token.resource!r} and {token.owner_id!r}")
+        return token
+
+
+def _seconds(said: Any) -> float:
+    left = said["expires_in_ms"]
+    if not is_number(left) or left < 0:
+        raise ValueError(f"expires_in_ms {left!r:.40} is not valid")
+    return left / 1000
