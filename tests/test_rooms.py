@@ -28,9 +28,11 @@ ALLOWED: dict[str, set[str]] = {
     "queue": {"ports", "tasks", "observe", "fencing", "election", "leadership"},
     "locking": {"ports", "tasks", "observe"},
     "reopening": {"ports"},
+    "storage_watch": {"ports", "tasks", "observe", "fencing"},
     "services": {
         *("ports", "tasks", "observe", "fencing", "presence", "election", "authority", "leadership", "queue"),
         "reopening",
+        "storage_watch",
         "locking",
     },
     "tab": {"locking", "ports", "tasks", "observe", "presence", "election", "leadership", "queue", "services"},

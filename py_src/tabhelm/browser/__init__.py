@@ -17,6 +17,7 @@ from tabhelm.browser.database import BrowserDatabases
 from tabhelm.browser.entropy import BrowserEntropy
 from tabhelm.browser.http import BrowserHttp
 from tabhelm.browser.locks import BrowserLocks
+from tabhelm.browser.storage import BrowserStorage
 from tabhelm.ports import Ports
 
 _ELSEWHERE = ("tabhelm.server", "tabhelm.testing", "tabhelm.simulated")
@@ -64,6 +65,7 @@ def browser_ports(desk: Any) -> Ports:
         channels=BrowserChannels(),
         databases=BrowserDatabases(clock),
         http=BrowserHttp(clock),
+        storage=BrowserStorage(),
     )
 
 

@@ -270,6 +270,14 @@ class JoinedTab:
         """
         return await self._tab.history(count)
 
+    async def persist(self) -> bool:
+        """Ask the browser to keep this origin's storage until the user removes it (docs/storage.md); whether it agreed.
+
+        Some browsers ask the user: call it when the user has just done something worth keeping. In a worker it cannot
+        be asked for, and this only tells whether it was agreed to before.
+        """
+        return await self._tab.persist()
+
     async def diagnose(self) -> dict[str, Any]:
         """What this tab knows of itself and the others, as JSON for a support ticket. Raises nothing; takes seconds
         where storage or locks do not answer.

@@ -12,6 +12,7 @@ from tabhelm.leadership.changes import Changes
 from tabhelm.leadership.context import LeaderContext
 from tabhelm.leadership.exchange import Exchange
 from tabhelm.leadership.states import State
+from tabhelm.listeners import Listeners
 from tabhelm.observe import Events
 from tabhelm.ports import Clock, Entropy, Http
 from tabhelm.presence import EngineWatch, Identity, Roster, TabInfo
@@ -56,6 +57,8 @@ class ElectionServices:
     tasks: Tasks
     http: Http
     exchange: Exchange
+    storage_lost: Listeners[[str]]
+    """Tells why the epochs in the database can no longer be relied on."""
 
 
 class Office(Protocol):

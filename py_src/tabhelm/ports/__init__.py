@@ -14,6 +14,7 @@ from tabhelm.ports.entropy import Entropy
 from tabhelm.ports.http import Http, HttpAnswer
 from tabhelm.ports.lifecycle import Lifecycle, LifecycleEvent, PageLifecycle, PageState
 from tabhelm.ports.locks import HeldLock, LockEnd, LockInfo, Locks, LockSnapshot
+from tabhelm.ports.storage import Storage, StorageEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Ports:
     channels: Channels
     databases: Databases
     http: Http
+    storage: Storage
 
 
 __all__ = [
@@ -51,6 +53,8 @@ __all__ = [
     "PageState",
     "Ports",
     "Schema",
+    "Storage",
+    "StorageEstimate",
     "Store",
     "Timer",
     "Transaction",

@@ -90,5 +90,9 @@ class QueueHub:
         for queue in self._queues.values():
             queue.heard(Nudge(self._engine_id, queue.resource))
 
+    def storage_wiped(self) -> None:
+        """The database is another one than before: what was acknowledged and not done yet is gone."""
+        self.storage_changed()
+
     def post(self, resource: str, *, resume: bool) -> None:
         self._channel.post(encode(Nudge(self._engine_id, resource, resume)))

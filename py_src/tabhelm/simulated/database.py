@@ -112,6 +112,7 @@ class Storage:
         self.world = world
         self.rng = world.stream("storage")
         self.databases: dict[str, Stored] = {}
+        self.persistent = False
         self.on_commit: Callable[[Stored, tuple[str, ...]], None] | None = None
         """Called with the database and the stores of each transaction the moment that it is complete: for tests."""
 
@@ -246,7 +247,7 @@ class SimulatedDatabase:
         self.to_browser: Pipe = world.pipe(f"db-out:{agent.name}:{number}", lambda: world.faults.database_delay)
         self.to_agent: Pipe = world.pipe(f"db-in:{agent.name}:{number}", lambda: world.faults.database_delay)
         self._name = name
-        self._callback: Callable[[DatabaseEvent], None] | None = None
+        self._callbacks: list[Callable[[DatabaseEvent], None]] = []
         self._connection: Connection | None = None
         self._opening: _Opening | None = None
         self._waiters: list[asyncio.Future[Connection]] = []
@@ -280,7 +281,7 @@ class SimulatedDatabase:
                 self._mine.remove(transaction)
 
     def subscribe(self, callback: Callable[[DatabaseEvent], None]) -> None:
-        self._callback = callback
+        self._callbacks.append(callback)
 
     def close(self) -> None:
         self._closed = True
@@ -383,8 +384,8 @@ class SimulatedDatabase:
 
     def _tell(self, event: DatabaseEvent) -> None:
         self.storage.world.note(self.agent.name, f"database {self._name} {event}")
-        if self._callback is not None:
-            self.agent.post(self._callback, event)
+        for callback in self._callbacks:
+            self.agent.post(callback, event)
 
     def _bury(self) -> None:
         """The agent died: a commit on its way happens or not, all else is undone."""

@@ -25,6 +25,7 @@ class Faults:
     """Opening a database never ends."""
     quota: int | None = None
     """Bytes (of JSON) that all databases together may hold."""
+    persistence_refused: bool = False
     http_delay: Span = (0.001, 0.05)
     http_lose_request: float = 0.0
     http_lose_answer: float = 0.0

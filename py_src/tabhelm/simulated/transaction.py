@@ -63,6 +63,9 @@ class AgentTransaction:
         self.started = False
         self.finished = False
         self.undo: list[Undo] = []
+        self._before: int | None = None
+        self._written = 0
+        """Bytes. As in Chromium, what the same transaction deletes makes no room for what it writes."""
         self._backlog: list[Callable[[], None]] = []
         self._watchdog: asyncio.TimerHandle | None = None
         # the agent's side
@@ -286,8 +289,11 @@ class AgentTransaction:
         storage = self.stored.storage
         key, copy, generator = data.prepare(value, path)
         size = size_of(copy)
+        if self._before is None:
+            self._before = storage.size
+        self._written += size
         quota = storage.world.faults.quota
-        if quota is not None and storage.size + size > quota:
+        if quota is not None and self._before + self._written > quota:
             raise QuotaExceeded(f"storing {size} bytes in {data.shape.name!r} would exceed the quota of {quota} bytes")
         primary, old = data.write(key, copy, size, new=new)
         before = data.generator

@@ -16,6 +16,7 @@ from tabhelm.simulated.faults import Faults, Span, draw
 from tabhelm.simulated.http import Network, SimulatedHttp
 from tabhelm.simulated.locks import LockManager, SimulatedLocks
 from tabhelm.simulated.loop import Agent, SimulatedLoop, SimulationError, settle
+from tabhelm.simulated.storage import SimulatedStorage
 
 T = TypeVar("T")
 
@@ -130,6 +131,7 @@ class World:
             channels=SimulatedChannels(self.channel_hub, agent),
             databases=SimulatedDatabases(self.storage, agent),
             http=SimulatedHttp(self.network, agent),
+            storage=SimulatedStorage(self.storage),
         )
 
     async def sleep(self, seconds: float) -> None:
