@@ -29,41 +29,72 @@ async def demo(driven: DrivenBrowser, url: str, query: str = "") -> DrivenTab:
     return tab
 
 
+async def kept(driven: DrivenBrowser, site: Site) -> None:
+    """The demo was here, was kept, and is gone again with all its tabs."""
+    tab = await demo(driven, site.url)
+    settled = await tab.until(_SETTLED, timeout=60, what="the demo to be kept")
+    assert settled["state"] == "ready", settled
+    status = await tab.evaluate("() => demo.offline.status()")
+    print(f"\n{driven.engine} {driven.version}: keeps {status['bytes'] / 1e6:.1f} MB and {status['files']} files more")
+    await driven.new_tab("about:blank")
+    await tab.close()
+
+
+async def records(tab: DrivenTab, *titles: str) -> list[str]:
+    """Enter cases; returns the operations' ids once they are durable."""
+    await tab.evaluate(_RECORD, list(titles))
+    acknowledged: list[str] = await tab.until(_ACKS, arg=len(titles), what="what was recorded to be durable")
+    stats = await tab.evaluate("() => demo.queue.stats()")
+    assert stats["queued"] + stats["inFlight"] == len(titles), stats
+    return acknowledged
+
+
+async def applied(site: Site, count: int) -> list[str]:
+    """Wait until the server has so many cases; returns the operations' ids in its order."""
+
+    async def all_there() -> list[str] | None:
+        sent = [each["op_id"] for each in await site.effects() if each["payload"]["kind"] == "add"]
+        return sent if len(sent) >= count else None
+
+    return await until(all_there, f"{count} cases to be applied", 60)
+
+
 @pytest.mark.parametrize("host", ["shared", "window"])
 async def test_a_page_opened_without_its_server_joins_records_and_sends_later(
     driven: DrivenBrowser, site: Site, host: str
 ) -> None:
     """Page, client, engine, WebAssembly, snapshot and the lazily fetched extras: all of it was kept."""
-    first = await demo(driven, site.url)
-    kept = await first.until(_SETTLED, timeout=60, what="the demo to be kept")
-    assert kept["state"] == "ready", kept
-    status = await first.evaluate("() => demo.offline.status()")
-    print(
-        f"\n{driven.engine} {driven.version}: keeps {status['bytes'] / 1e6:.1f} MB, {status['files']} files of the demo"
-    )
-    await first.navigate("about:blank")
-    beside = await driven.new_tab("about:blank")
-    await first.close()
-
+    await kept(driven, site)
     await asyncio.to_thread(site.server.stop)
     cold = await demo(driven, site.url, f"&host={host}")
     await controlled(cold)
-    ready = await cold.evaluate(
-        "() => ({ host: demo.tab.host, from: demo.tab.engine.from, ms: Math.round(demo.readyMs) })"
-    )
-    print(f"opened without a server: {ready}")
-    assert (ready["host"], ready["from"]) == (host, "snapshot")
-    await cold.evaluate(_RECORD, ["Pump 7", "Lift 3"])
-    acknowledged = await cold.until(_ACKS, arg=2, what="both to be durable")
+    ready = await cold.evaluate("() => [demo.tab.host, demo.tab.engine.from, Math.round(demo.readyMs)]")
+    print(f"opened without a server: joined on the {ready[0]} host from the {ready[1]} in {ready[2]} ms")
+    assert ready[:2] == [host, "snapshot"]
     assert await cold.evaluate("() => demo.tab.lock('case', () => 'held')") == "held", "extras.mjs is there"
-    stats = await cold.evaluate("() => demo.queue.stats()")
-    assert stats["queued"] + stats["inFlight"] == 2, stats
-
+    acknowledged = await records(cold, "Pump 7", "Lift 3")
     await asyncio.to_thread(site.server.start)
+    assert await applied(site, 2) == acknowledged
 
-    async def applied() -> list[str] | None:
-        sent = [each["op_id"] for each in await site.effects() if each["payload"]["kind"] == "add"]
-        return sent if len(sent) == 2 else None
 
-    assert await until(applied, "both to be applied", 60) == acknowledged
-    await beside.close()
+async def test_a_page_opened_without_a_network_sends_when_it_is_back(driven: DrivenBrowser, site: Site) -> None:
+    await kept(driven, site)
+    await driven.offline(True)
+    try:
+        cold = await demo(driven, site.url)
+        acknowledged = await records(cold, "Pump 7", "Lift 3")
+    finally:
+        await driven.offline(False)
+    assert await applied(site, 2) == acknowledged
+
+
+async def test_what_is_recorded_offline_outlives_its_tab(driven: DrivenBrowser, site: Site) -> None:
+    """Opened offline, closed offline; another tab sends it, days later for all it knows."""
+    await kept(driven, site)
+    await asyncio.to_thread(site.server.stop)
+    cold = await demo(driven, site.url)
+    acknowledged = await records(cold, "Pump 7")
+    await cold.close()
+    await asyncio.to_thread(site.server.start)
+    await demo(driven, site.url)
+    assert await applied(site, 1) == acknowledged

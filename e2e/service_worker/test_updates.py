@@ -17,6 +17,7 @@ from .pages import controlled, keep, kept_caches
 _ENQUEUE = """(name) => tab.queue("mutations", { endpoint: "/api/operations" })
   .enqueue({ kind: "note", name }, { partition: "p" })"""
 _EFFECTS = "async () => (await (await fetch('/api/effects')).json()).map(({ op_id }) => op_id)"
+_BUILD_INFO = "async () => (await fetch('/tabhelm/build-info.mjs')).text()"
 _WAITS = "() => offline.updateWaiting && told.filter(({ waiting }) => waiting).length === 1"
 
 
@@ -119,11 +120,14 @@ async def test_an_old_tab_s_next_engine_comes_from_the_old_build(
     await tab.evaluate("() => offline.activate()")
     await tab.until("() => !offline.updateWaiting && offline.registration.active.state === 'activated'", timeout=60)
     new = await standing(browser, deploys, version="2.0")
-    (old_engine,) = await browser.shared_workers(url_contains=await build_of(tab))
+    build = await build_of(tab)
+    (old_engine,) = [each for each in await browser.shared_workers() if build in each.name]
     await old_engine.evaluate("() => self.close()")
     second = await leader([tab, new], above=first.epoch)
     back = "(before) => tab.engine && tab.engine.id !== before && tab.engine.buildId === tabhelm.buildId"
     await tab.until(back, arg=first.engine, timeout=60, what="the old tab to have another engine of its own build")
+    (engine,) = [each for each in await browser.shared_workers() if f"{build}#" in each.name]
+    assert build in await engine.evaluate(_BUILD_INFO), "what that engine fetches is of the old build too"
     assert await tab.evaluate("() => mark") == "this very document"
     assert second.epoch > first.epoch
 
@@ -155,9 +159,7 @@ tabhelmOffline({ base: "/tabhelm/", version: "RELEASE", files: ["/blank"] });
     await leads_on(first)
     assert set(before) < set(await kept_caches(old)), "the old release stays while its tab lives"
     assert await old.evaluate("() => tab.lock('case', () => 'held')") == "held"
-    assert await old.evaluate(
-        "async () => (await (await fetch('/tabhelm/build-info.mjs')).text()).includes(tabhelm.buildId)"
-    ), "what the old tab asks for is of its own build"
+    assert await build_of(old) in await old.evaluate(_BUILD_INFO), "what the old tab asks for is of its own build"
 
 
 async def test_a_newer_tab_makes_old_ones_look_for_the_update(
