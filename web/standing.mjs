@@ -63,6 +63,23 @@ export async function stand({ session, elections }, id, asked) {
   look();
 }
 
+/**
+ * The engine is about to ask this election's lease service: with which headers of the app's own? `null`: there are none, ever.
+ * @param {Inside} inside @param {{election: string, call: number}} asked
+ */
+export async function leaseHeaders({ session, elections }, { election, call }) {
+  const told = { type: "lease-headers", election, call };
+  try {
+    const given = elections.get(election)?.policy.leaseHeaders;
+    const headers = typeof given === "function" ? await given() : given;
+    if (headers === undefined || headers === null) return session.post({ ...told, headers: given ? {} : null });
+    session.post({ ...told, headers: Object.fromEntries(new Headers(headers)) });
+  } catch (error) {
+    reportError(error);
+    session.post({ ...told, error: message(error) });
+  }
+}
+
 // ---- how a loop does ----------------------------------------------------------------------------------------------------
 
 /** @param {Inside} inside @param {Run} run @param {object} told */

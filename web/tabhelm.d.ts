@@ -334,7 +334,17 @@ export interface LeadPolicy {
    * What may decide who leads, in order: the first that is possible here. Default `["web-locks", "indexeddb-lease"]`; the same
    * for all tabs of a resource. See docs/authorities.md.
    */
-  authorities?: readonly ("web-locks" | "indexeddb-lease")[];
+  authorities?: readonly ("web-locks" | "indexeddb-lease" | "server-lease")[];
+  /**
+   * The URL of a lease service (docs/leases.md), with `authorities: ["server-lease"]` and only then: all devices of a user compete.
+   * Leaders of queues cannot use it.
+   */
+  lease?: string | URL;
+  /**
+   * The app's own headers for the lease service, for its authentication; cookies of this origin go by themselves. A function is
+   * asked before each request.
+   */
+  leaseHeaders?: Record<string, string> | (() => HeadersInit | Promise<HeadersInit>);
   /**
    * After how long without anybody who leads though this tab may, or with more than one, an `acting-alarm` event is given; at its
    * end an `acting-restored`. Default 30,000.

@@ -41,6 +41,7 @@ const LEAST = {
 }; // prettier-ignore
 const POLICY = [
   "scope", "requires", "prefers", "visible", "online", "fence", "session", "newest", "eligible", "score", "authorities", "actingAlarmMs",
+  "lease", "leaseHeaders",
   ...Object.keys(LEAST),
 ]; // prettier-ignore
 /** @type {Record<string, (name: string, value: any, least: number) => unknown>} options of a queue; the engine checks more of them */
@@ -121,7 +122,7 @@ function readPolicy(policy) {
     const time = given[name] ?? "never";
     if (time !== "never") checkNumber(`policy.${name}`, time, LEAST[name]);
   }
-  if (given.fence !== undefined) given.fence = checkUrl("policy.fence", given.fence);
+  for (const name of ["fence", "lease"]) if (given[name] !== undefined) given[name] = checkUrl(`policy.${name}`, given[name]);
   return { scope: checkScope("policy.scope", scope), policy: given };
 }
 

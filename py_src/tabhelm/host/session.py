@@ -8,6 +8,7 @@ from typing import Any
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import MalformedMessage, NotJoined, TabhelmError
 from tabhelm.host.page_asking import PageAsking, Pages
+from tabhelm.host.page_headers import PageHeaders
 from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.page_queue import COALESCE, PageQueues, WithValues
@@ -70,6 +71,8 @@ class Session:
         }
         self._standing = PageStanding(services.ports.clock, self._elections.get, self._loop)
         self._handlers |= self._standing.handlers
+        self._headers = PageHeaders(services.ports.clock, post)
+        self._handlers |= self._headers.handlers
         self._handlers |= PageLocks(self.tab, services, post).handlers
         self._calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "check": self._check,
@@ -110,6 +113,7 @@ class Session:
         for timer in self._timers.values():
             timer.cancel()
         self._queues.end()
+        self._headers.end()
         for loop in list(self._loops.values()):
             loop.acknowledged(loop.grant, accepted=False)  # a grant that waits for this page need not wait longer
         self.tab.vanish(reason)
@@ -158,7 +162,7 @@ class Session:
         try:
             python = optional_text(message, "python")
             run: LeaderLoop = loop.run if python is None else load_loop(python)
-            policy = LeadershipPolicy.from_wire(message.get("policy") or {})
+            policy = self._headers.bound(handle, LeadershipPolicy.from_wire(message.get("policy") or {}))
             election = self.tab.lead(
                 field(message, "resource", str), run, policy=policy, scope=optional_text(message, "scope")
             )
