@@ -23,8 +23,8 @@ _OTHER = re.compile(
     r"|\?[01]"  # boolean
     r"|:[A-Za-z0-9+/=]*:"  # byte sequence
     r"|@-?[0-9]{1,15}(?![0-9.])"  # date
-    r'|%"(?:[\x20\x21\x23\x24\x26-\x7e]|%[0-9a-f]{2})*"'  # display string
 )
+_DISPLAY = re.compile(r'%"((?:[\x20\x21\x23\x24\x26-\x7e]|%[0-9a-f]{2})*)"')
 
 BareItem = str | int | None
 
@@ -121,9 +121,18 @@ def _bare_item(header: str, text: str, at: int) -> tuple[BareItem, int]:
         return re.sub(r"\\(.)", r"\1", match.group(1)), match.end()
     if match := _NUMBER.match(text, at):
         return int(match.group()), match.end()
-    if match := _OTHER.match(text, at):
+    if (match := _OTHER.match(text, at)) or ((match := _DISPLAY.match(text, at)) and _is_utf8(match[1])):
         return None, match.end()
     raise MalformedToken(f"{header} {_shown(text)}: a value is expected at character {at}")
+
+
+def _is_utf8(quoted: str) -> bool:
+    """Whether the bytes of a display string are UTF-8."""
+    try:
+        re.sub("%(..)", lambda match: chr(int(match[1], 16)), quoted).encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _skip_spaces(text: str, at: int) -> int:
