@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -40,9 +41,9 @@ class Client:
         self.receiver = receiver
 
     async def batch(self, token: FencingToken, *operations: dict[str, Any], **headers: str) -> httpx.Response:
-        return await self.http.post(
-            "/", json={"operations": list(operations)}, headers={"Fencing-Token": token_header(token), **headers}
-        )
+        more = {"Fencing-Token": token_header(token), "Content-Type": "application/json", **headers}
+        # httpx's own JSON cannot spell half a character.
+        return await self.http.post("/", content=json.dumps({"operations": list(operations)}), headers=more)
 
     async def single(self, token: FencingToken, key: str, payload: Any) -> httpx.Response:
         headers = {"Fencing-Token": token_header(token), "Idempotency-Key": idempotency_key_header(key)}
