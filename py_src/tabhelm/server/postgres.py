@@ -62,7 +62,7 @@ class PostgresFenceStore:
         self._pool_size = pool_size
         self._busy_timeout = busy_timeout
         self._max_waiting = max_waiting
-        self._connect = {**(connect or {}), "autocommit": False}
+        self._connect = {"fallback_application_name": "tabhelm", **(connect or {}), "autocommit": False}
         self._waiting = 0
         # Threads and connections are made at first use, so after any fork.
         self._threads: ThreadPoolExecutor | None = None
@@ -133,6 +133,7 @@ class PostgresFenceStore:
                     configure=lambda connection: prepare(connection, self._busy_timeout),
                     min_size=min(2, self._pool_size),
                     max_size=self._pool_size,
+                    reconnect_timeout=self._busy_timeout,  # then the next request tries at once, however long it was
                     name="tabhelm-store",
                     open=False,
                 )
