@@ -253,7 +253,7 @@ class LeaseHold:
                 self._end(lost.reason)
                 return
             except (TabhelmError, TimeoutError):
-                pause = times.retry
+                pause = max(0.0, started + times.retry - clock.monotonic())
                 continue
             pause = max(0.0, started + times.renew_every - clock.monotonic())
 
