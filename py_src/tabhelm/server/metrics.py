@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypedDict, get_args
 
 from tabhelm.server.asgi import Receive, Scope, Send, reply
@@ -49,6 +49,7 @@ class ReceiverMetrics:
         self._counts: dict[str, Counter[What]] = {}
         self._latencies = [0] * (len(BUCKETS) + 1)
         self._seconds = 0.0
+        self.app = MetricsEndpoint(self.prometheus)
 
     def count(self, what: What, resource: str = UNKNOWN, times: int = 1) -> None:
         """Add to one counter."""
@@ -83,14 +84,24 @@ class ReceiverMetrics:
         lines += [f"{name}_sum {self._seconds}", f"{name}_count {below}"]
         return "\n".join(lines) + "\n"
 
-    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: ``prometheus()`` for whoever asks. It names resources: mount it where your own authentication is."""
+
+class MetricsEndpoint:
+    """ASGI: the metrics, for whoever asks. They name resources: mount it where your own authentication is.
+
+    Starlette and FastAPI: ``routes=[Route("/metrics", receiver.metrics.app)]``.
+    """
+
+    def __init__(self, prometheus: Callable[[], str]) -> None:
+        self._prometheus = prometheus
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: any path."""
         if scope["type"] != "http":
             raise RuntimeError(f"the metrics answer HTTP requests, not {scope['type']!r}: mount them inside an app")
         if scope["method"] not in ("GET", "HEAD"):
             await reply(send, 405, b"", {"allow": "GET, HEAD", "content-type": "text/plain"})
             return
-        text = self.prometheus().encode() if scope["method"] == "GET" else b""
+        text = self._prometheus().encode() if scope["method"] == "GET" else b""
         await reply(send, 200, text, {"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
