@@ -129,7 +129,7 @@ class Services:
         )
         queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
         self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
-        self.storage.wiped.add(self.queues.storage_wiped)
+        self.storage.wiped.add(self._storage_wiped)
         self._observe()
 
     def _observe(self) -> None:
@@ -274,6 +274,10 @@ class Services:
         except Ignored as ignored:
             self.events.ignored(ignored.reason)
             return None
+
+    def _storage_wiped(self) -> None:
+        self.queues.storage_wiped()
+        self.tasks.start(self.queues.look(), "look at the queues")
 
     def _storage_changed(self, change: DatabaseEvent) -> None:
         if change == "blocked":

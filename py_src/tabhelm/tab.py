@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.election.policy import SERVER_LEASE
-from tabhelm.errors import AlreadyStanding, InvalidName, InvalidPolicy, NotJoined
+from tabhelm.errors import AlreadyStanding, InvalidName, InvalidOptions, InvalidPolicy, NotJoined
 from tabhelm.leadership import Candidacy, Election, LeaderContext, LeaderLoop, State, Stopped
 from tabhelm.leadership.acting import watch_acting
 from tabhelm.locking import LockRequest, TabFlights, TabLocks, Who
@@ -19,9 +19,7 @@ from tabhelm.observe.history import KEEP
 from tabhelm.ports import PageState
 from tabhelm.presence import Identity, TabInfo
 from tabhelm.queue import Queue
-from tabhelm.queue.flusher import BATCH
-from tabhelm.queue.options import QueueOptions
-from tabhelm.queue.sender import SEND_TIMEOUT
+from tabhelm.queue.options import QueueOptions, options_from
 from tabhelm.services import Services
 
 T = TypeVar("T")
@@ -105,42 +103,41 @@ class Tab:
         name: str,
         *,
         scope: str | None = None,
-        endpoint: str | None = None,
         loop: QueueLoop | None = None,
         flush: bool | None = None,
         policy: LeadershipPolicy | None = None,
-        limit: int = BATCH,
-        send_timeout: float = SEND_TIMEOUT,
         options: QueueOptions | None = None,
+        **settings: Any,
     ) -> Queue:
-        """Open an offline queue.
+        """Open an offline queue. ``settings`` are those of ``QueueOptions``, if not given as one object.
 
-        A tab that names an ``endpoint``, or its own ``loop(context, queue)`` that empties ``queue.batches(context)``,
-        also stands for flushing, unless ``flush`` is false. What is enqueued under a ``scope`` is sent only while the
-        tab's user session is that scope, or the first parts of it, or none.
+        A tab that names an ``endpoint``, a ``sender``, or its own ``loop(context, queue)`` that empties
+        ``queue.batches(context)``, also stands for flushing, unless ``flush`` is false. What is enqueued under a
+        ``scope`` is sent only while the tab's user session is that scope, or the first parts of it, or none.
 
         Raises:
             InvalidName: a name is not allowed.
+            InvalidOptions: an option is unknown or not valid; or there is both a loop and something to send by.
             NotJoined: the tab has left.
-            ValueError: both an endpoint and a loop.
         """
         self._require_joined()
-        if options is not None:
-            endpoint, limit, send_timeout = options.endpoint, options.batch, options.send_timeout
-        if endpoint is not None and loop is not None:
-            raise ValueError(f"queue {name!r} is flushed to an endpoint or by a loop, not by both: leave one out")
+        if "limit" in settings:
+            settings["batch"] = settings.pop("limit")
+        options = options_from(options, settings)
+        sends = options.endpoint is not None or options.sender is not None
+        if sends and loop is not None:
+            what = "to an endpoint" if options.sender is None else "by a sender"
+            raise InvalidOptions(f"queue {name!r} is flushed {what} or by a loop, not by both: leave one out")
         resource = queue_resource(self.services.app, name, scope)
-        queue = Queue(name, self.services.queues.open(resource.token_resource))
-        if flush is not False and resource.token_resource not in self._elections:
-            flusher = _flusher(queue, endpoint, loop, limit, send_timeout)
-            if flusher is not None:
-                policy = policy or LeadershipPolicy(online=True)
-                if SERVER_LEASE in policy.authorities:
-                    raise InvalidPolicy(
-                        f"queue {name!r}: authorities {policy.authorities!r} is not valid: each device empties its own "
-                        "queue, so a lease service cannot decide which of them may"
-                    )
-                self._stand(resource, flusher, policy, barred=lambda: self._barred_from(scope))
+        queue = Queue(name, self.services.queues.open(resource.token_resource), options)
+        if flush is not False and (sends or loop is not None) and resource.token_resource not in self._elections:
+            policy = policy or LeadershipPolicy(online=True)
+            if SERVER_LEASE in policy.authorities:
+                raise InvalidPolicy(
+                    f"queue {name!r}: authorities {policy.authorities!r} is not valid: each device empties its own "
+                    "queue, so a lease service cannot decide which of them may"
+                )
+            self._stand(resource, _flusher(queue, loop), policy, barred=lambda: self._barred_from(scope))
         return queue
 
     def lock(
@@ -394,21 +391,8 @@ class Tab:
             raise NotJoined(f"tab {self.identity.tab_id!r} has left ({self._left}): join again")
 
 
-def _flusher(
-    queue: Queue, endpoint: str | None, loop: QueueLoop | None, limit: int, send_timeout: float
-) -> LeaderLoop | None:
-    if loop is not None:
-        own = loop
+def _flusher(queue: Queue, loop: QueueLoop | None) -> LeaderLoop:
+    async def run(context: LeaderContext) -> None:
+        await (queue.flush(context) if loop is None else loop(context, queue))
 
-        async def run(context: LeaderContext) -> None:
-            await own(context, queue)
-
-        return run
-    if endpoint is not None:
-        address = endpoint
-
-        async def flush(context: LeaderContext) -> None:
-            await queue.flush(context, address, limit=limit, timeout=send_timeout)
-
-        return flush
-    return None
+    return run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit import Member, join
-from tabhelm.errors import AlreadyStanding, InvalidName, WrongResource
+from tabhelm.errors import AlreadyStanding, InvalidName, InvalidOptions, WrongResource
 from tabhelm.leadership import Idle, LeaderContext, Leading
 from tabhelm.observe import QueuePaused
 from tabhelm.ports import HttpAnswer
@@ -195,7 +195,7 @@ async def test_a_queue_is_flushed_under_its_own_leadership_only(world: World) ->
         a.lead("offline-queue")
     with pytest.raises(AlreadyStanding, match="app:other"):
         a.lead("other")
-    with pytest.raises(ValueError, match="not by both"):
+    with pytest.raises(InvalidOptions, match="not by both"):
         opened(a, loop=loop)
 
 

@@ -12,8 +12,9 @@ from tabhelm.errors import IdentifierReused, InvalidPayload, LeadershipLost
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.json_text import loads as read_json
+from tabhelm.queue.claiming import CLAIM_SIZE, Claim, Found
 from tabhelm.queue.records import MAX_PAYLOAD_DEPTH, NewOperation, Outcome, draw_operation_id
-from tabhelm.queue.store import CLAIM_SIZE, RETENTION, QueueStore
+from tabhelm.queue.store import RETENTION, QueueStore
 from tabhelm.simulated import SimulatedAgent, World
 
 R = "app:offline-queue:q"
@@ -28,7 +29,7 @@ class Bench:
         database = ports.databases.database("tabhelm:app", SCHEMA)
         self.clock = ports.clock
         self.entropy = ports.entropy
-        self.store = QueueStore(database, ports.clock, R)
+        self.store = QueueStore(database, ports.clock, ports.entropy, R)
         self.issuer = EpochIssuer(database, ports.clock, ports.entropy, EpochMemory())
 
     async def grant(self) -> Grant:
@@ -48,6 +49,19 @@ def simulated(function: Callable[[World, Bench], Coroutine[Any, Any, None]]) -> 
     return run
 
 
+def ids(found: Found) -> list[str]:
+    return [operation.op_id for operation in found.operations]
+
+
+def claimed(found: Found) -> Claim:
+    assert found.claim is not None
+    return found.claim
+
+
+def all_committed(claim: Claim) -> dict[str, Outcome]:
+    return {each.op_id: Outcome(each.op_id, "committed") for each in claim.operations}
+
+
 def op(number: int | str, partition: str = "p", payload: str = "1", fresh: bool = False) -> NewOperation:
     return NewOperation(f"op-{number}", payload, partition, fresh)
 
@@ -58,22 +72,23 @@ async def test_order_is_kept_within_a_partition_and_a_waiting_one_holds_back_onl
 ) -> None:
     store, grant = bench.store, await bench.grant()
     await store.enqueue([op(n, f"p{n % 3}") for n in range(9)])
-    claimed, dead, due = await store.claim(grant, 4)
-    assert [each.op_id for each in claimed] == ["op-0", "op-1", "op-2", "op-3"] and not dead and due is None
-    assert (await store.claim(grant, 9))[0] == []  # all three partitions are in flight
-    outcomes = {
-        "op-0": Outcome("op-0", "retry", "busy"),
-        "op-1": Outcome("op-1", "committed"),
-        "op-2": Outcome("op-2", "rejected", "bad title"),
-        "op-3": Outcome("op-3", "skipped"),
-    }
-    died = await store.settle(grant, claimed, outcomes, {"op-0": 60.0})
+    first = await store.claim(grant, 4)
+    assert ids(first) == ["op-0", "op-3", "op-6", "op-1"] and not first.dead and first.due is None
+    second = await store.claim(grant, 9, after=first.after)
+    assert ids(second) == ["op-2", "op-5", "op-8"]
+    assert (await store.claim(grant, 9)).claim is None  # all three partitions are in flight
+    outcomes = {"op-0": Outcome("op-0", "retry", "busy"), "op-3": Outcome("op-3", "skipped")}
+    assert await store.settle(grant, claimed(first), outcomes, {"op-0": 60.0}) == []
+    died = await store.settle(grant, claimed(second), {"op-2": Outcome("op-2", "rejected", "bad title")})
     assert [(each.op_id, each.reason) for each in died] == [("op-2", "bad title")]
-    claimed, _, due = await store.claim(grant, 99)
-    assert [each.op_id for each in claimed] == ["op-4", "op-5", "op-7", "op-8"]
-    assert due is not None and 50 < due <= 60
+    third = await store.claim(grant, 99)
+    assert ids(third) == ["op-1", "op-4", "op-7", "op-5", "op-8"]
+    assert third.due is not None and 50 < third.due <= 60
+    await store.settle(grant, claimed(third), {"op-1": Outcome("op-1", "committed")})
     stats = await store.stats()
-    assert (stats.queued, stats.in_flight, stats.done, stats.dead) == (3, 4, 1, 1)
+    assert (stats.queued, stats.in_flight, stats.done, stats.dead) == (7, 0, 1, 1)
+    await world.sleep(60.0)
+    assert ids(await store.claim(grant, 99, after="p2"))[:3] == ["op-0", "op-3", "op-6"]
 
 
 @simulated
@@ -87,8 +102,8 @@ async def test_the_same_id_again_does_nothing_and_another_payload_is_refused(wor
     with pytest.raises(IdentifierReused, match="op-1"):
         await store.enqueue([op(1, partition="elsewhere")])
     assert (await store.stats()).queued == 3  # all or none: op-9 was not stored
-    claimed, _, _ = await store.claim(grant, 9)
-    await store.settle(grant, claimed, {each.op_id: Outcome(each.op_id, "committed") for each in claimed}, {})
+    claim = claimed(await store.claim(grant, 9))
+    await store.settle(grant, claim, all_committed(claim))
     assert await store.enqueue([op(1)]) == 0  # known by its receipt
     with pytest.raises(IdentifierReused):
         await store.enqueue([op(1, payload="2")])
@@ -99,19 +114,19 @@ async def test_the_same_id_again_does_nothing_and_another_payload_is_refused(wor
 async def test_a_stale_leader_can_neither_claim_nor_settle_and_the_next_recovers(world: World, bench: Bench) -> None:
     store, old = bench.store, await bench.grant()
     await store.enqueue([op(n) for n in range(3)])
-    claimed, _, _ = await store.claim(old, 2)
+    claim = claimed(await store.claim(old, 2))
     new = await bench.grant()
     with pytest.raises(LeadershipLost, match="newer-epoch"):
         await store.claim(old, 2)
     with pytest.raises(LeadershipLost, match="newer-epoch"):
-        await store.settle(old, claimed, {"op-0": Outcome("op-0", "committed")}, {})
+        await store.settle(old, claim, {"op-0": Outcome("op-0", "committed")})
     with pytest.raises(LeadershipLost, match="newer-epoch"):
         await store.recover(old)
     assert (await store.stats()).in_flight == 2
-    assert await store.recover(new) == 2
-    again, _, _ = await store.claim(new, 9)
-    assert [each.op_id for each in again] == ["op-0", "op-1", "op-2"]
-    assert [bool(each.unknown_since) for each in again] == [True, True, False]
+    assert (await store.recover(new))[0] == 2
+    again = claimed(await store.claim(new, 9))
+    assert [each.op_id for each in again.operations] == ["op-0", "op-1", "op-2"]
+    assert [bool(each.unknown_since) for each in again.operations] == [True, True, False]
     world.storage.wipe()
     with pytest.raises(Exception, match="storage-wiped|closed"):
         await store.claim(new, 1)
@@ -122,45 +137,48 @@ async def test_everything_in_flight_is_recovered_and_unknown_since_its_claim(wor
     store, grant = bench.store, await bench.grant()
     await store.enqueue([op(1)])
     began = bench.clock.wall()
-    (claimed,) = (await store.claim(grant, 1))[0]
+    first = claimed(await store.claim(grant, 1))
     await world.sleep(500.0)
-    assert await store.recover(grant) == 1  # its own epoch's: left behind by a loop that ended
-    (again,) = (await store.claim(grant, 1))[0]
-    assert began <= claimed.claimed_at == again.unknown_since < began + 100.0
+    assert (await store.recover(grant))[0] == 1  # its own epoch's: left behind by a loop that ended
+    again = claimed(await store.claim(grant, 1))
+    (operation,) = again.operations
+    assert began <= first.at == operation.unknown_since < began + 100.0
+    # Whoever comes late with what was taken over writes nothing.
+    assert await store.settle(grant, first, {"op-1": Outcome("op-1", "rejected")}) == []
     await world.sleep(500.0)
-    await store.settle(grant, [again], {"op-1": Outcome("op-1", "unknown")}, {})
-    (again,) = (await store.claim(grant, 1))[0]
-    assert again.unknown_since == claimed.claimed_at  # the first attempt counts
+    await store.settle(grant, again, {"op-1": Outcome("op-1", "unknown")})
+    (operation,) = claimed(await store.claim(grant, 1)).operations
+    assert operation.unknown_since == first.at  # the first attempt counts
 
 
 @simulated
 async def test_the_least_retention_ever_heard_counts(world: World, bench: Bench) -> None:
     store, grant = bench.store, await bench.grant()
     await store.enqueue([op(1)])
-    claimed, _, _ = await store.claim(grant, 1)
-    await store.settle(grant, claimed, {"op-1": Outcome("op-1", "unknown")}, {})
+    claim = claimed(await store.claim(grant, 1))
+    await store.settle(grant, claim, {"op-1": Outcome("op-1", "unknown")})
     for seconds in (1000.0, 2 * RETENTION):
         await store.note_retention(seconds)
+    assert await store.recover(grant) == (0, 1000.0)
     bench.agent.clock.wall_offset += 850.0
-    claimed, dead, _ = await store.claim(grant, 1)
-    assert len(claimed) == 1 and not dead
-    await store.settle(grant, claimed, {}, {})
+    found = await store.claim(grant, 1, retention=1000.0)
+    assert ids(found) == ["op-1"] and not found.dead
+    await store.settle(grant, claimed(found), {})
     bench.agent.clock.wall_offset += 100.0  # some of it is left for the request's way
-    claimed, dead, _ = await store.claim(grant, 1)
-    assert [each.reason for each in dead] == ["outcome-unknown"] and not claimed
+    found = await store.claim(grant, 1, retention=1000.0)
+    assert [each.reason for each in found.dead] == ["outcome-unknown"] and not found.operations
 
 
 @simulated
 async def test_dead_letters_are_listed_retried_in_their_old_place_and_removed(world: World, bench: Bench) -> None:
     store, grant = bench.store, await bench.grant()
     await store.enqueue([op(n) for n in range(3)])
-    claimed, _, _ = await store.claim(grant, 2)
-    await store.settle(grant, claimed, {each.op_id: Outcome(each.op_id, "rejected", "no") for each in claimed}, {})
+    claim = claimed(await store.claim(grant, 2))
+    await store.settle(grant, claim, {each.op_id: Outcome(each.op_id, "rejected", "no") for each in claim.operations})
     assert [(each.op_id, each.reason) for each in await store.dead_letters()] == [("op-0", "no"), ("op-1", "no")]
     assert await store.retry_dead(["op-0", "unknown"]) == 1
     assert await store.remove_dead(["op-1", "op-2"]) == 1
-    claimed, _, _ = await store.claim(grant, 9)
-    assert [each.op_id for each in claimed] == ["op-0", "op-2"]
+    assert ids(await store.claim(grant, 9)) == ["op-0", "op-2"]
     assert await store.dead_letters() == []
 
 
@@ -170,12 +188,12 @@ async def test_an_unknown_outcome_older_than_the_receivers_memory_is_never_sent_
 ) -> None:
     store, grant = bench.store, await bench.grant()
     await store.enqueue([op(1), op(2)])
-    claimed, _, _ = await store.claim(grant, 1)
-    await store.settle(grant, claimed, {"op-1": Outcome("op-1", "unknown", "no answer")}, {})
+    claim = claimed(await store.claim(grant, 1))
+    await store.settle(grant, claim, {"op-1": Outcome("op-1", "unknown", "no answer")})
     bench.agent.clock.wall_offset += RETENTION + 60
-    claimed, dead, _ = await store.claim(grant, 9)
-    assert [each.op_id for each in claimed] == ["op-2"]
-    assert [(each.op_id, each.reason) for each in dead] == [("op-1", "outcome-unknown")]
+    found = await store.claim(grant, 9)
+    assert ids(found) == ["op-2"]
+    assert [(each.op_id, each.reason) for each in found.dead] == [("op-1", "outcome-unknown")]
     assert [each.op_id for each in await store.dead_letters()] == ["op-1"]
 
 
@@ -183,10 +201,11 @@ async def test_an_unknown_outcome_older_than_the_receivers_memory_is_never_sent_
 async def test_a_clock_that_jumped_back_does_not_hold_an_operation_for_ever(world: World, bench: Bench) -> None:
     store, grant = bench.store, await bench.grant()
     await store.enqueue([op(1)])
-    claimed, _, _ = await store.claim(grant, 1)
-    await store.settle(grant, claimed, {"op-1": Outcome("op-1", "retry")}, {"op-1": 10.0})
+    claim = claimed(await store.claim(grant, 1))
+    await store.settle(grant, claim, {"op-1": Outcome("op-1", "retry")}, {"op-1": 10.0})
+    assert ids(await store.claim(grant, 1)) == []
     bench.agent.clock.wall_offset -= 30.0
-    assert [each.op_id for each in (await store.claim(grant, 1))[0]] == ["op-1"]
+    assert ids(await store.claim(grant, 1)) == ["op-1"]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -206,10 +225,10 @@ def test_many_contexts_enqueue_at_once_and_nothing_is_lost(seed: int) -> None:
 
             async def drain() -> None:
                 grant = await first.grant()
-                claimed, _, _ = await first.store.claim(grant, 999)
-                assert len({each.op_id for each in claimed}) == 100
+                claim = claimed(await first.store.claim(grant, 999))
+                assert len({each.op_id for each in claim.operations}) == 100
                 for bench in benches:
-                    own = [each.payload for each in claimed if each.partition == bench.agent.name]
+                    own = [each.payload for each in claim.operations if each.partition == bench.agent.name]
                     assert own == [str(n) for n in range(25)]
 
             await first.agent.start(drain())
@@ -224,10 +243,11 @@ def test_more_than_a_page_of_blocked_operations_does_not_hide_those_behind() -> 
         async def main() -> None:
             store, grant = bench.store, await bench.grant()
             await store.enqueue([op(n, "stuck") for n in range(450)] + [op("free", "other")])
-            claimed, _, _ = await store.claim(grant, 1)
-            await store.settle(grant, claimed, {"op-0": Outcome("op-0", "retry")}, {"op-0": 100.0})
-            claimed, _, due = await store.claim(grant, 10)
-            assert [each.op_id for each in claimed] == ["op-free"] and due is not None
+            claim = claimed(await store.claim(grant, 1, after="other"))
+            assert claim.operations[0].op_id == "op-0"
+            await store.settle(grant, claim, {"op-0": Outcome("op-0", "retry")}, {"op-0": 100.0})
+            found = await store.claim(grant, 10)
+            assert ids(found) == ["op-free"] and found.due is not None
 
         world.run(bench.agent.start(main()))
 
@@ -249,9 +269,9 @@ async def test_large_payloads_are_claimed_a_few_at_a_time(world: World, bench: B
     large = '"' + "x" * (CLAIM_SIZE * 2 // 5) + '"'
     await store.enqueue([op(n, f"p{n}", large) for n in range(5)] + [op("huge", "p9", large * 4), op("small", "p9")])
     seen: list[list[str]] = []
-    while claimed := (await store.claim(grant, 100))[0]:
-        seen.append([each.op_id for each in claimed])
-        await store.settle(grant, claimed, {each.op_id: Outcome(each.op_id, "committed") for each in claimed}, {})
+    while (found := await store.claim(grant, 100)).claim is not None:
+        seen.append(ids(found))
+        await store.settle(grant, found.claim, all_committed(found.claim))
     assert seen == [["op-0", "op-1"], ["op-2", "op-3"], ["op-4"], ["op-huge"], ["op-small"]]
 
 

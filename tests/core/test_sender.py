@@ -14,7 +14,7 @@ from tabhelm.queue.records import Operation
 from tabhelm.queue.sender import read_outcomes, request_body
 
 TOKEN = FencingToken("d", "app:offline-queue:q", 7, "lane-0", 3, "me")
-OPERATIONS = [Operation("app:offline-queue:q", f"op-{n}", "p", '{"n": 1}', "x", "in-flight", 0.0) for n in range(2)]
+OPERATIONS = [Operation("app:offline-queue:q", f"op-{n}", "p", '{"n": 1}', "x", 0.0) for n in range(2)]
 
 
 def answer(status: int, body: Any, **headers: str) -> HttpAnswer:
@@ -31,7 +31,7 @@ def test_a_proper_answer_is_believed() -> None:
     assert (reply.kind, reply.retention) == ("answered", 86_400.0)
     outcomes = read_outcomes(reply.results, OPERATIONS)
     assert outcomes is not None
-    assert [outcome.status for outcome in outcomes.values()] == ["committed", "committed"]
+    assert [outcome.status for outcome in outcomes.values()] == ["committed", "duplicate"]
     body = results("rejected", "skipped")
     body["results"][0] |= {"detail": "no title", "retry_after": 3}
     outcomes = read_outcomes(read_reply(answer(200, body), TOKEN, 2).results, OPERATIONS)

@@ -264,7 +264,7 @@ class Lab:
 
     def drained(self) -> bool:
         """Whether no device has operations that are neither applied nor dead."""
-        return all(record["state"] == "dead" for world in self.worlds for record in self.records(world, "operations"))
+        return not any(self.records(world, "operations") for world in self.worlds)
 
     def records(self, world: World, store: str) -> list[dict[str, Any]]:
         stored = world.storage.databases.get(DATABASE)
@@ -327,6 +327,5 @@ class Lab:
                     at=self._acked[op_id],
                 )
         for world in self.worlds:
-            for record in self.records(world, "operations"):
-                if record["state"] == "dead":
-                    self.history.died(record["op_id"], record["reason"])
+            for record in self.records(world, "dead-letters"):
+                self.history.died(record["op_id"], record["reason"])

@@ -164,7 +164,7 @@ class Chaos:
         if len(set(ids)) != len(ids):
             outcome.problems.append("an operation took effect twice")
         stored = {record["op_id"]: record for record in self.world.storage.dump("tabhelm:app").get("operations", [])}
-        dead = {op_id for op_id, record in stored.items() if record["state"] == "dead"}
+        dead = {record["op_id"] for record in self.world.storage.dump("tabhelm:app").get("dead-letters", [])}
         missing = [] if self._wipes else sorted(set(acknowledged) - set(ids) - dead)
         if missing:
             outcome.problems.append(

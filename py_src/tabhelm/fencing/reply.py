@@ -33,6 +33,10 @@ class Reply:
     retry_after: float | None = None
     retention: float | None = None
     """For how many seconds the receiver remembers operation ids, by its own word (``Tabhelm-Retention``)."""
+    problem: str = ""
+    """The problem's type, where the answer is one (RFC 9457)."""
+    silent: bool = False
+    """No answer came at all."""
 
 
 def read_reply(answer: HttpAnswer, token: FencingToken, expected: int) -> Reply:
@@ -50,12 +54,12 @@ def read_reply(answer: HttpAnswer, token: FencingToken, expected: int) -> Reply:
         return Reply("overtaken" if overtaken(token, high_water) else "stale", shown, high_water=high_water)
     if answer.status in (401, 403):
         return Reply("denied", shown)
+    kind, detail = _problem(answer.body)
     if answer.status in (429, 503):
-        return Reply("busy", shown, retry_after=wait)
-    kind = _problem_type(answer.body)
+        return Reply("busy", shown, retry_after=wait, problem=kind)
     if answer.status == 413 or (answer.status in (400, 422) and kind.startswith("urn:tabhelm:")):
-        return Reply("unfit", f"{shown} {kind}".strip())
-    return Reply("unknown", shown, retry_after=wait)
+        return Reply("unfit", " ".join(part for part in (shown, kind, detail) if part), problem=kind)
+    return Reply("unknown", shown, retry_after=wait, problem=kind)
 
 
 def retry_after(value: Any) -> float | None:
@@ -83,10 +87,13 @@ def _results(body: str) -> tuple[Any, ...] | None:
     return tuple(results) if isinstance(results, list) else None
 
 
-def _problem_type(body: str) -> str:
+def _problem(body: str) -> tuple[str, str]:
+    """Type and detail of a problem; empty where there is none."""
     try:
         value = loads(body)
     except ValueError:
-        return ""
-    kind = value.get("type") if isinstance(value, dict) else None
-    return kind if isinstance(kind, str) else ""
+        return "", ""
+    if not isinstance(value, dict):
+        return "", ""
+    kind, detail = value.get("type"), value.get("detail")
+    return kind if isinstance(kind, str) else "", detail[:400] if isinstance(detail, str) else ""

@@ -10,16 +10,27 @@ from tabhelm.ports.database import Index, Schema, Store
 FENCING = "fencing"
 """``{key: "domain", …}`` and ``{key: "epoch:<token resource>", …}``: who may write. One record a key."""
 OPERATIONS = "operations"
-"""What is still to be sent, and dead letters: one record an operation, ordered by ``ordinal`` (order of enqueueing)."""
+"""What is still to be sent: one record an operation, numbered within its queue in the order of enqueueing."""
+DEAD_LETTERS = "dead-letters"
+"""Operations that need a person, each with its reason, under their old numbers."""
+PARTITIONS = "partitions"
+"""Where to look for work: one record for each partition that may hold operations. A hint that may say too much and
+never too little; what holds is in ``operations``."""
+CLAIMS = "claims"
+"""What is in flight: one record a claim, naming the operations that it took."""
 RECEIPTS = "receipts"
 """Operations that were committed, for a while: the same id enqueued again is recognised."""
 COUNTERS = "counters"
-"""Running totals, one record a key."""
+"""Running totals, one record a queue."""
 
 LINE = "line"
-"""Index of ``operations``: ``[queue, state, ordinal]``."""
+"""Index of ``operations``: ``[queue, partition, ordinal]``, the order of sending."""
 IDENTIFIER = "identifier"
-"""Unique index of ``operations``: ``[queue, op_id]``."""
+"""Unique index of ``operations`` and ``dead-letters``: ``[queue, op_id]``."""
+READY = "ready"
+"""Index of ``partitions``: ``[queue, ready]``, where ``ready`` is the name of a partition that nothing holds back."""
+DUE = "due"
+"""Index of ``partitions``: ``[queue, due]``, where ``due`` is the time at which a waiting partition goes on."""
 SETTLED = "settled"
 """Index of ``receipts``: ``[queue, settled_at]``, for forgetting them in time."""
 
@@ -29,13 +40,23 @@ SCHEMA = Schema(
         Store(FENCING, key_path="key"),
         Store(
             OPERATIONS,
-            key_path="ordinal",
-            auto_increment=True,
+            key_path=("queue", "ordinal"),
             indexes=(
-                Index(LINE, ("queue", "state", "ordinal")),
+                Index(LINE, ("queue", "partition", "ordinal")),
                 Index(IDENTIFIER, ("queue", "op_id"), unique=True),
             ),
         ),
+        Store(
+            DEAD_LETTERS,
+            key_path=("queue", "ordinal"),
+            indexes=(Index(IDENTIFIER, ("queue", "op_id"), unique=True),),
+        ),
+        Store(
+            PARTITIONS,
+            key_path=("queue", "partition"),
+            indexes=(Index(READY, ("queue", "ready")), Index(DUE, ("queue", "due"))),
+        ),
+        Store(CLAIMS, key_path=("queue", "claim")),
         Store(RECEIPTS, key_path=("queue", "op_id"), indexes=(Index(SETTLED, ("queue", "settled_at")),)),
         Store(COUNTERS, key_path="key"),
     ),

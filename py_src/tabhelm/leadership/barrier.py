@@ -6,10 +6,11 @@ empty batch, the barrier, raises the receiver's marks and does nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from tabhelm.errors import Unreachable
-from tabhelm.fencing.http_form import token_header
+from tabhelm.fencing.http_form import idempotency_key_header, token_header
 from tabhelm.fencing.reply import Reply, read_reply
 from tabhelm.leadership.tenure import Tenure, TokenStream
 from tabhelm.observe import EpochIssued, Events, WriteRefused
@@ -18,6 +19,8 @@ from tabhelm.ports import Http
 EMPTY_BATCH = '{"operations":[]}'
 TIMEOUT = 10.0
 _ATTEMPTS = 5
+MoreHeaders = Callable[[], Awaitable[Mapping[str, str]]]
+"""Asked before each request; what it raises comes out of it as it is."""
 
 
 async def raise_marks(http: Http, url: str, tenure: Tenure, stream: TokenStream, events: Events) -> None:
@@ -35,13 +38,15 @@ async def raise_marks(http: Http, url: str, tenure: Tenure, stream: TokenStream,
         )
 
 
-async def try_barrier(http: Http, url: str, tenure: Tenure, stream: TokenStream, events: Events) -> Reply:
+async def try_barrier(
+    http: Http, url: str, tenure: Tenure, stream: TokenStream, events: Events, more: MoreHeaders | None = None
+) -> Reply:
     """Show the receiver this tenure's epoch; the barrier stands only if the reply is ``answered``.
 
     Raises:
         LeadershipLost: as ``write`` does.
     """
-    return await write(http, url, tenure, stream, events, EMPTY_BATCH, 0, timeout=TIMEOUT)
+    return await write(http, url, tenure, stream, events, EMPTY_BATCH, 0, timeout=TIMEOUT, more=more)
 
 
 async def write(
@@ -54,8 +59,12 @@ async def write(
     expected: int,
     *,
     timeout: float,
+    key: str | None = None,
+    more: MoreHeaders | None = None,
 ) -> Reply:
     """POST a batch of ``expected`` operations, again with a new token wherever a refusal leaves us the right to.
+
+    ``key`` makes it a single operation, whose id it is. ``more`` gives further headers.
 
     Whatever the network or the server does is told by the reply, which is never ``stale`` nor ``overtaken``.
 
@@ -64,16 +73,20 @@ async def write(
     """
     reply = Reply("unknown")
     for _ in range(_ATTEMPTS):
+        others = await more() if more is not None else {}
         token = stream.next_token()
         headers = {
+            "Accept": "application/json",
+            **others,
             "Fencing-Token": token_header(token),
             "Content-Type": "application/json",
-            "Accept": "application/json",
         }
+        if key is not None:
+            headers["Idempotency-Key"] = idempotency_key_header(key)
         try:
             answer = await http.send("POST", url, headers=headers, body=body, timeout=timeout)
         except Unreachable as failure:
-            return Reply("unknown", str(failure))
+            return Reply("unknown", str(failure), silent=True)
         reply = read_reply(answer, token, expected)
         if reply.high_water is None:
             return reply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ class Tenure:
         """When that was, on the engine's monotonic clock; ``None`` if it never said anything."""
         self.health = ""
         """``ok`` or ``failing``, as the loop's checks found; empty where nothing is checked."""
+        self._raising = asyncio.Lock()
 
     def report(self, progress: Progress, now: float) -> None:
         """The loop made progress. Whoever watches is told.
@@ -130,12 +132,14 @@ class Tenure:
         Raises:
             LeadershipLost: somebody else does; this tenure is revoked.
         """
-        self.ensure()
-        try:
-            self._grant = await self._hold.reissue_above(high_water)
-        except LeadershipLost as lost:
-            self.revoke(lost.reason)
-            raise
+        async with self._raising:  # several lanes are refused at once, and one new epoch is enough for all
+            if self.grant.epoch > high_water.epoch:
+                return
+            try:
+                self._grant = await self._hold.reissue_above(high_water)
+            except LeadershipLost as lost:
+                self.revoke(lost.reason)
+                raise
 
     def stream(self, name: str) -> TokenStream:
         """The stream of this name. It must have exactly one issuer: do not share a name between two orders of

@@ -140,6 +140,15 @@ class OperationDied:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueLost:
+    """The storage that held a queue was deleted, and with it acknowledged ``operations`` that were neither committed
+    nor removed (as of what this engine last saw of the queue)."""
+
+    queue: str
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeldLockLost:
     """A lock of the app's own (or of a single flight) ended under a body that was running."""
 
@@ -220,6 +229,7 @@ Event = (
     | WriteRefused
     | QueuePaused
     | OperationDied
+    | QueueLost
     | HeldLockLost
     | LockTimedOut
     | ActingAlarm

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from tabhelm.queue.flusher import Batch, batches, flush
+from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.queue import Queue
-from tabhelm.queue.records import NewOperation, Operation, QueueStats, draw_operation_id
+from tabhelm.queue.records import NewOperation, Operation, Outcome, QueueStats, draw_operation_id
+from tabhelm.queue.sending import BatchSender, Sender, Sending
 from tabhelm.queue.shared import QueueHub, SharedQueue
 from tabhelm.queue.store import QueueStore
 
 __all__ = [
     "Batch",
+    "BatchSender",
     "NewOperation",
     "Operation",
+    "Outcome",
     "Queue",
     "QueueHub",
+    "QueueOptions",
     "QueueStats",
     "QueueStore",
+    "Sender",
+    "Sending",
     "SharedQueue",
     "batches",
     "draw_operation_id",

@@ -8,43 +8,41 @@ wait; a single operation that fails makes its own partition wait.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from tabhelm.election import Backoff
-from tabhelm.errors import DatabaseClosed, DatabaseError, LeadershipLost, WrongResource
-from tabhelm.fencing.reply import Reply
+from tabhelm.errors import DatabaseClosed, DatabaseError, InvalidOptions, LeadershipLost, WrongResource
 from tabhelm.leadership import LeaderContext
-from tabhelm.leadership.barrier import try_barrier, write
+from tabhelm.leadership.tenure import TokenStream
 from tabhelm.observe import OperationDied, QueuePaused
+from tabhelm.queue.carriers import Carrier, HttpCarrier, OwnCarrier, Sent
+from tabhelm.queue.claiming import Claim
+from tabhelm.queue.options import QueueOptions
+from tabhelm.queue.pace import Pace
 from tabhelm.queue.records import Operation, Outcome
-from tabhelm.queue.sender import SEND_TIMEOUT, read_outcomes, request_body
+from tabhelm.queue.sending import as_sender
 from tabhelm.queue.shared import SharedQueue
+from tabhelm.queue.store import RETENTION
 
 T = TypeVar("T")
 BATCH = 100
-LANE = "lane-0"
 POLL = 30.0
 """Seconds after which an idle flusher looks by itself, in case a nudge was lost, and a paused one tries again."""
-BASE_DELAY = 0.5
-MAX_DELAY = 60.0
-MAX_ATTEMPTS = 20
-"""After so many ``retry`` answers an operation is a dead letter."""
 
 
 class Batch:
     """Claimed operations of one lane, in order. Send them, or settle them yourself: those that ``settle`` is given no
     outcome for go back as they were. A batch that was left open counts as sent with an unknown outcome."""
 
-    def __init__(self, lane: _Lane, operations: Sequence[Operation]) -> None:
-        self._lane = lane
-        self.operations = tuple(operations)
+    def __init__(self, flusher: Flusher, claim: Claim) -> None:
+        self._flusher = flusher
+        self._claim = claim
+        self.operations = claim.operations
         self.settled = False
 
-    async def send(self, endpoint: str, *, timeout: float = SEND_TIMEOUT) -> None:
+    async def send(self, endpoint: str, *, timeout: float | None = None) -> None:
         """POST the batch to a fenced receiver and settle by its answer. ``timeout`` in seconds.
 
         Whatever the network or the server does is settled, not raised: operations are committed, dead or queued again.
@@ -52,7 +50,8 @@ class Batch:
         Raises:
             LeadershipLost: the tenure ended; the next leader takes care of the operations.
         """
-        await self._lane.deliver(self, endpoint, timeout)
+        await self._flusher.deliver(self._claim, self._flusher.http(endpoint, timeout), self._flusher.stream(0))
+        self.settled = True
 
     async def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Write down what became of the operations.
@@ -60,11 +59,15 @@ class Batch:
         Raises:
             LeadershipLost: the tenure ended; the next leader takes care of the operations.
         """
-        await self._lane.settle(self, {outcome.op_id: outcome for outcome in outcomes})
+        found = {outcome.op_id: outcome for outcome in outcomes}
+        await self._flusher.settle(self._claim, *self._flusher.pace.judged(self.operations, found))
+        self.settled = True
 
 
-async def batches(queue: SharedQueue, context: LeaderContext, *, limit: int = BATCH) -> AsyncIterator[Batch]:
-    """Batches of at most ``limit`` operations, as they become due; waits when there are none. Ends only by an error.
+async def batches(
+    queue: SharedQueue, context: LeaderContext, options: QueueOptions | None = None
+) -> AsyncIterator[Batch]:
+    """Batches of operations, as they become due; waits when there are none. Ends only by an error.
 
     One at a time in a tenure: a second one takes over what the first has in flight.
 
@@ -72,46 +75,46 @@ async def batches(queue: SharedQueue, context: LeaderContext, *, limit: int = BA
         LeadershipLost: the tenure ended.
         WrongResource: the tenure is of another resource.
     """
-    lane = _Lane(queue, context, limit)
+    flusher = Flusher(queue, context, options or QueueOptions())
     batch: Batch | None = None
     try:
-        await lane.recover()
+        await flusher.recover()
         while True:
-            batch = await lane.next()
+            batch = Batch(flusher, await flusher.next())
             yield batch
-            await lane.abandon(batch)
+            await flusher.abandon(batch)
     finally:
-        lane.close()
+        flusher.close()
         if batch is not None:
             with suppress(LeadershipLost):  # then the next leader recovers it
-                await lane.abandon(batch)
+                await flusher.abandon(batch)
 
 
-async def flush(
-    queue: SharedQueue, context: LeaderContext, endpoint: str, *, limit: int = BATCH, timeout: float = SEND_TIMEOUT
-) -> None:
-    """The built-in leader loop: raise the receiver's marks, then send batch after batch to ``endpoint``.
+async def flush(queue: SharedQueue, context: LeaderContext, options: QueueOptions) -> None:
+    """The built-in leader loop: send everything by the options' sender, or to their endpoint.
 
     Raises:
         LeadershipLost: the tenure ended.
         WrongResource: the tenure is of another resource.
+        InvalidOptions: neither a sender nor an endpoint.
     """
-    lane = _Lane(queue, context, limit)
+    flusher = Flusher(queue, context, options)
+    if options.sender is not None:
+        carrier: Carrier = OwnCarrier(queue.services, context, as_sender(options.sender), options)
+    elif options.endpoint is not None:
+        carrier = HttpCarrier(queue.services, context, options.endpoint, options)
+    else:
+        raise InvalidOptions(f"queue {queue.resource!r} has neither an endpoint nor a sender: name one to flush it")
     try:
-        while not await lane.raise_marks(endpoint):
-            await lane.rest()
-        await lane.recover()
-        while True:
-            batch = await lane.next()
-            await batch.send(endpoint, timeout=timeout)
+        await flusher.run(carrier)
     finally:
-        lane.close()
+        flusher.close()
 
 
-class _Lane:
-    """One order of claims and writes: one token stream, one pace."""
+class Flusher:
+    """One tenure's sending: one pace, and a token stream for each lane."""
 
-    def __init__(self, queue: SharedQueue, context: LeaderContext, limit: int) -> None:
+    def __init__(self, queue: SharedQueue, context: LeaderContext, options: QueueOptions) -> None:
         if context.resource != queue.resource:
             # Two resources have two leaders: both would claim, and neither's epoch says anything of the other's.
             raise WrongResource(
@@ -120,13 +123,11 @@ class _Lane:
             )
         self._queue = queue
         self._context = context
-        self._limit = limit
-        self._size = limit
-        self._stream = context.tenure.stream(LANE)
-        self._raised: set[str] = set()
-        self._backoff = Backoff(queue.services.entropy, BASE_DELAY, MAX_DELAY)
-        self._pause = 0.0
-        self._retention = math.inf
+        self._options = options
+        self.pace = Pace(queue.services.clock, queue.services.entropy, options)
+        self._carriers: dict[tuple[str, float | None], Carrier] = {}
+        self._retention = RETENTION
+        self._after = ""
         self._wake = asyncio.Event()
         self._unsubscribe = queue.subscribe(self._wake.set)
         context.tenure.on_revoked(self._wake.set)
@@ -135,34 +136,103 @@ class _Lane:
     def close(self) -> None:
         self._unsubscribe()
 
+    def http(self, endpoint: str, timeout: float | None) -> Carrier:
+        """The way to a fenced receiver, whose marks are raised once in a tenure."""
+        options = self._options
+        if (endpoint, timeout) not in self._carriers:
+            if timeout is not None:
+                options = QueueOptions(send_timeout=timeout, headers=options.headers)
+            self._carriers[endpoint, timeout] = HttpCarrier(self._queue.services, self._context, endpoint, options)
+        return self._carriers[endpoint, timeout]
+
+    def stream(self, lane: int) -> TokenStream:
+        return self._context.tenure.stream(f"lane-{lane}")
+
+    # -- all lanes ----------------------------------------------------------------------------------------------------
+
+    async def run(self, carrier: Carrier) -> None:
+        """Recover, then keep up to ``lanes`` batches on their way."""
+        while not await self._made_ready(carrier, self.stream(0)):
+            await self.rest()
+        await self.recover()
+        if self._options.lanes == 1:
+            while True:
+                await self.deliver(await self.next(), carrier, self.stream(0))
+        free = list(range(self._options.lanes))
+        running: dict[asyncio.Task[None], int] = {}
+
+        def ended(task: asyncio.Task[None]) -> None:
+            free.append(running.pop(task))
+            if not task.cancelled() and (error := task.exception()) is not None:
+                failures.append(error)
+            self._wake.set()
+
+        failures: list[BaseException] = []
+        try:
+            while True:
+                while not free and not failures:
+                    await self._woken()
+                if failures:
+                    raise failures[0]
+                claim = await self._next(lambda: bool(failures))
+                if claim is None:
+                    continue
+                lane = free.pop(0)
+                task = asyncio.get_running_loop().create_task(self.deliver(claim, carrier, self.stream(lane)))
+                running[task] = lane
+                task.add_done_callback(ended)
+        finally:
+            left = list(running)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
     # -- claiming -----------------------------------------------------------------------------------------------------
 
     async def recover(self) -> None:
         """Before the first claim: return what was left in flight, by whomever."""
         store, tenure = self._queue.store, self._context.tenure
-        if await self._stored(partial(store.recover, tenure.grant)):
+        count, retention = await self._stored(lambda: store.recover(tenure.grant))
+        self._retention = min(self._retention, retention)
+        if count:
             self._queue.changed()
 
-    async def next(self) -> Batch:
+    async def next(self) -> Claim:
+        """The next claim, as soon as there is one."""
+        while (claim := await self._next(lambda: False)) is None:
+            pass
+        return claim
+
+    async def _next(self, stop: Callable[[], bool]) -> Claim | None:
         store, tenure = self._queue.store, self._context.tenure
-        while True:
+        while not stop():
             await self.rest()
             self._wake.clear()
             # While paused, one operation shows as well as many whether it still is as it was.
-            size = self._size if self._queue.paused is None else 1
-            claimed, dead, due = await self._stored(partial(store.claim, tenure.grant, size))
-            self._report_dead(dead)
-            if claimed:
+            size = self.pace.size if self._queue.paused is None else 1
+            found = await self._stored(
+                lambda size=size: store.claim(  # type: ignore[misc]
+                    tenure.grant,
+                    size,
+                    after=self._after,
+                    alone=self.pace.alone,
+                    retention=self._retention,
+                    rejected=self._options.rejected,
+                )
+            )
+            self._after = found.after
+            self._report_dead(found.dead)
+            if found.claim is not None:
                 self._queue.changed()
                 self._wake.clear()
-                return Batch(self, claimed)
-            await self._wait(POLL if due is None else min(due, POLL))
+                return found.claim
+            await self._wait(POLL if found.due is None else min(found.due, POLL))
+        return None
 
     async def rest(self) -> None:
         """Keep the pause that the endpoint asked for; while the queue is paused, wait until it is resumed or ``POLL``
         is over."""
-        pause, self._pause = self._pause, 0.0
-        if pause > 0:
+        while (pause := self.pace.pause) > 0:
             await self._context.sleep(pause)
         self._context.tenure.ensure()
         until = self._queue.services.clock.monotonic() + POLL
@@ -172,118 +242,121 @@ class _Lane:
     async def _wait(self, seconds: float) -> None:
         timer = self._queue.services.clock.call_later(seconds, self._wake.set)
         try:
-            await self._wake.wait()
+            await self._woken()
         finally:
             timer.cancel()
+
+    async def _woken(self) -> None:
+        await self._wake.wait()
         self._wake.clear()
         self._context.tenure.ensure()
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    async def raise_marks(self, endpoint: str) -> bool:
-        """The barrier, once for each endpoint and tenure; false (and a pause) if it does not stand yet."""
-        if endpoint in self._raised:
+    async def _made_ready(self, carrier: Carrier, stream: TokenStream) -> bool:
+        """The barrier, where there is one; false (and a pause) if it does not stand yet."""
+        sent = await carrier.ready(stream)
+        if sent is None:
             return True
-        services = self._queue.services
-        reply = await try_barrier(services.http, endpoint, self._context.tenure, self._stream, services.events)
-        if reply.kind != "answered":
-            self._not_answered(reply)
+        if sent.kind != "answered":
+            self._not_sent(sent)
             return False
-        await self._answered(reply)
-        self._raised.add(endpoint)
+        await self._reached(sent)
         return True
 
-    async def deliver(self, batch: Batch, endpoint: str, timeout: float) -> None:
+    async def deliver(self, claim: Claim, carrier: Carrier, stream: TokenStream) -> None:
+        """Send a claim and settle it."""
         known = self._retention
-        if not await self.raise_marks(endpoint) or (
-            self._retention < known and any(item.unknown_since for item in batch.operations)
+        if not await self._made_ready(carrier, stream) or (
+            self._retention < known and any(item.unknown_since for item in claim.operations)
         ):
-            await self.settle(batch, {})  # the next claim knows how long the receiver remembers
-            return
-        services, operations = self._queue.services, batch.operations
-        reply = await write(
-            services.http,
-            endpoint,
-            self._context.tenure,
-            self._stream,
-            services.events,
-            request_body(operations),
-            len(operations),
-            timeout=timeout,
-        )
-        outcomes = read_outcomes(reply.results, operations) if reply.kind == "answered" else None
-        if outcomes is not None:
-            await self._answered(reply)
-            self._size = min(self._limit, self._size * 2)
-            await self.settle(batch, outcomes)
-        elif reply.kind == "unfit" and len(operations) == 1:
-            only = operations[0].op_id
-            await self.settle(batch, {only: Outcome(only, "rejected", reply.detail)})
-        elif reply.kind == "denied":
-            self._not_answered(reply)
-            await self.settle(batch, {})
+            await self.settle(claim, {}, {})  # the next claim knows how long the receiver remembers
+        elif carrier.each:
+            await self._deliver_each(claim, carrier, stream)
         else:
-            # Smaller batches after each failure: one operation that the receiver chokes on must not stop the others.
-            self._size = max(1, len(operations) // 2)
-            if reply.kind == "answered":
-                reply = Reply("unknown", "the results are not those of the operations sent")
-            if reply.kind != "unfit":
-                self._not_answered(reply)
-            await self.settle(batch, _unknown(operations, reply.detail) if reply.kind == "unknown" else {})
+            await self.settle(claim, *await self._send(claim.operations, carrier, stream))
 
-    async def _answered(self, reply: Reply) -> None:
+    async def _deliver_each(self, claim: Claim, carrier: Carrier, stream: TokenStream) -> None:
+        """One by one, each settled before the next is sent: a crash leaves one unknown, not all."""
+        stopped: set[str] = set()
+        left = list(claim.operations)
+        while left:
+            operation = left.pop(0)
+            outcomes, delays = await self._send([operation], carrier, stream)
+            if operation.op_id not in outcomes or not outcomes[operation.op_id].goes_on(self._options.rejected):
+                stopped.add(operation.partition)
+            left = [item for item in left if item.partition not in stopped]
+            if self.pace.pause > 0 or self._queue.paused is not None:
+                left = []
+            await self.settle(claim, outcomes, delays, left)
+
+    async def _send(
+        self, operations: Sequence[Operation], carrier: Carrier, stream: TokenStream
+    ) -> tuple[dict[str, Outcome], dict[str, float]]:
+        """Send, and find what to write down of each operation: those without outcome go back as they were."""
+        sent = await carrier.carry(operations, stream)
+        if sent.kind == "answered":
+            await self._reached(sent)
+            self.pace.answered(operations)
+            return self.pace.judged(operations, dict(sent.outcomes))
+        if sent.kind == "unfit" and len(operations) == 1:
+            only = operations[0].op_id
+            return {only: Outcome(only, "rejected", sent.detail)}, {}
+        if sent.kind == "unfit":
+            self.pace.size = max(1, len(operations) // 2)
+            return {}, {}
+        if sent.kind in ("busy", "denied"):
+            self._not_sent(sent)
+            return {}, {}
+        self._queue.last_error = sent.detail
+        return self.pace.failed(operations, sent)
+
+    async def _reached(self, sent: Sent) -> None:
         """The receiver answers: forget its failures, and learn how long it remembers operation ids."""
-        self._backoff.reset()
+        self.pace.reached()
         self._queue.last_error = None
         if self._queue.paused is not None:
             self._queue.unpause()
-        if reply.retention is not None and reply.retention < self._retention:
-            self._retention = reply.retention
-            await self._stored(partial(self._queue.store.note_retention, reply.retention))
+        if sent.retention is not None and sent.retention < self._retention:
+            self._retention = sent.retention
+            await self._stored(partial(self._queue.store.note_retention, sent.retention))
 
-    def _not_answered(self, reply: Reply) -> None:
+    def _not_sent(self, sent: Sent) -> None:
         """Pause where only a person can help, else wait."""
-        if reply.kind == "denied":
-            if self._queue.paused != reply.detail:
-                self._queue.services.events.emit(QueuePaused(self._queue.resource, reply.detail))
-            self._queue.pause(reply.detail)
+        if sent.kind == "denied":
+            if self._queue.paused != sent.detail:
+                self._queue.services.events.emit(QueuePaused(self._queue.resource, sent.detail))
+            self._queue.pause(sent.detail)
             return
-        self._pause = max(self._backoff.next(), reply.retry_after or 0.0)
-        self._queue.last_error = reply.detail
+        if sent.kind == "busy" or sent.silent or sent.kind == "unknown":
+            self.pace.not_reached(sent)
+        self._queue.last_error = sent.detail
 
     # -- settling -----------------------------------------------------------------------------------------------------
 
     async def abandon(self, batch: Batch) -> None:
         """Settle a batch that nobody did: it may have been sent, by whatever means."""
         if not batch.settled:
-            self._pause = max(self._pause, BASE_DELAY)
-            await self.settle(batch, _unknown(batch.operations, "neither sent nor settled"))
+            batch.settled = True
+            self.pace.wait(self._options.base_delay)
+            detail = "neither sent nor settled"
+            unknown = {item.op_id: Outcome(item.op_id, "unknown", detail) for item in batch.operations}
+            await self.settle(batch._claim, unknown, {})
 
-    async def settle(self, batch: Batch, outcomes: Mapping[str, Outcome]) -> None:
-        delays: dict[str, float] = {}
-        final: dict[str, Outcome] = {}
-        for operation in batch.operations:
-            outcome = outcomes.get(operation.op_id)
-            if outcome is None:
-                continue
-            if outcome.status == "retry" and operation.attempts + 1 >= MAX_ATTEMPTS:
-                outcome = Outcome(
-                    operation.op_id, "rejected", f"gave up after {MAX_ATTEMPTS} attempts: {outcome.detail}"
-                )
-            final[operation.op_id] = outcome
-            if outcome.status == "retry":
-                delays[operation.op_id] = self._delay(operation, outcome)
-            elif outcome.status == "unknown" and len(batch.operations) == 1:
-                delays[operation.op_id] = self._pause * 2  # alone and still failing: let the other partitions go first
-        store, tenure = self._queue.store, self._context.tenure
-        dead = await self._stored(partial(store.settle, tenure.grant, batch.operations, final, delays))
-        batch.settled = True
+    async def settle(
+        self,
+        claim: Claim,
+        outcomes: Mapping[str, Outcome],
+        delays: Mapping[str, float],
+        left: Sequence[Operation] = (),
+    ) -> None:
+        store, tenure, rejected = self._queue.store, self._context.tenure, self._options.rejected
+        dead = await self._stored(
+            lambda: store.settle(tenure.grant, claim, outcomes, delays, left=left, rejected=rejected)
+        )
+        self._queue.committed(sum(outcome.done for outcome in outcomes.values()))
         self._report_dead(dead)
         self._queue.changed()
-
-    def _delay(self, operation: Operation, outcome: Outcome) -> float:
-        full = min(MAX_DELAY, BASE_DELAY * 2.0**operation.attempts)
-        return max(self._queue.services.entropy.uniform(full / 2, full), outcome.retry_after or 0.0)
 
     def _report_dead(self, dead: Sequence[Operation]) -> None:
         for operation in dead:
@@ -301,8 +374,4 @@ class _Lane:
                 continue  # closed under us: the next one opens anew, and sees whether our epoch is still there
             except DatabaseError as failure:
                 self._queue.last_error = f"{failure.code}: {failure}"
-                await self._context.sleep(self._backoff.next())
-
-
-def _unknown(operations: Sequence[Operation], detail: str) -> dict[str, Outcome]:
-    return {item.op_id: Outcome(item.op_id, "unknown", detail) for item in operations}
+                await self._context.sleep(self.pace.storage_failed())

@@ -1,15 +1,15 @@
-"""Operations as they are stored. Payloads stay JSON text from ``enqueue`` to the request body: parsed by nobody
-between.
+"""Operations as they are stored. Payloads stay JSON text from ``enqueue`` to the request body, or values that the
+database carries as they are: looked into by nobody between.
 
-An operation is *queued* (may be claimed), *in-flight* (claimed under an epoch) or *dead* (needs a person). Committed
-ones leave the queue; a receipt stays for a while, so that the same id enqueued again is recognised.
+An operation is *live* (queued, or in flight while a claim names it) or *dead* (needs a person). Committed ones leave
+the queue; a receipt stays for a while, so that the same id enqueued again is recognised.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from tabhelm.errors import InvalidPayload
@@ -17,7 +17,6 @@ from tabhelm.json_text import MAX_DEPTH, deeper_than, is_number, loads
 from tabhelm.ports import Clock, Entropy
 from tabhelm.ports.database import Opaque
 
-OperationState = Literal["queued", "in-flight", "dead"]
 MAX_IDENTIFIER = 200
 MAX_PARTITION = 200
 DEFAULT_PARTITION = "default"
@@ -71,40 +70,37 @@ class Operation:
     op_id: str
     partition: str
     payload: str
+    """JSON text; empty if there is a ``value``."""
     digest: str
-    state: OperationState
     enqueued_at: float
+    ordinal: int = 0
+    """Order of enqueueing, from 1."""
     attempts: int = 0
-    """How often the receiver said ``retry``."""
+    """How often an attempt failed: the receiver said ``retry``, or the sender raised."""
     not_before: float = 0.0
     delayed_at: float = 0.0
     """When ``not_before`` was set: a clock that shows less has been set back, and the wait is over."""
-    epoch: int = 0
-    """The epoch of the claim, while in flight."""
-    claimed_at: float = 0.0
-    """When it was last claimed, while in flight: it may have been sent, and applied, from then on."""
     unknown_since: float = 0.0
     """The claim under which it was first sent without learning the outcome; 0 if never."""
     reason: str = ""
     """Why it is dead, or what the last attempt said."""
-    ordinal: int = 0
-    """Order of enqueueing, given by the store."""
+    died_at: float = 0.0
     value: Opaque | None = None
     """The payload, where it is no JSON text."""
     value_size: int = 0
-    died_at: float = 0.0
+    blocks: bool = False
+    """It is dead, and its partition waits until it is retried or removed."""
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Operation:
         """Read a stored record; fields that a newer version added are ignored."""
-        return cls(**{name: record[name] for name in cls.__slots__ if name in record})
+        return cls(**{name: value for name, value in record.items() if name in _FIELDS})
 
     def to_record(self) -> dict[str, Any]:
-        """The record to store; without an ordinal the store gives one."""
-        record = asdict(self)
-        if not self.ordinal:
-            del record["ordinal"]
-        return record
+        """The record to store: what is as it always is at first is left out."""
+        return {
+            name: value for name, default in _DEFAULTS if (value := getattr(self, name)) != default or name in _ALWAYS
+        }
 
     def changed(self, **fields: Any) -> Operation:
         return replace(self, **fields)
@@ -118,6 +114,11 @@ class Operation:
     def content(self) -> Any:
         """The payload as Python data."""
         return self.value.python() if self.value is not None else loads(self.payload)
+
+
+_ALWAYS = frozenset({"queue", "op_id", "partition", "payload", "digest", "enqueued_at", "ordinal"})
+_DEFAULTS = tuple((field.name, field.default) for field in fields(Operation))
+_FIELDS = frozenset(name for name, _ in _DEFAULTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,10 @@ class Outcome:
     def done(self) -> bool:
         """Whether it is applied, now or before."""
         return self.status in ("committed", "duplicate")
+
+    def goes_on(self, rejected: str) -> bool:
+        """Whether the next operation of its partition may follow, under an option ``rejected``."""
+        return self.done or (self.status == "rejected" and rejected == "dead")
 
     def named(self, op_id: str) -> Outcome:
         return self if self.op_id == op_id else replace(self, op_id=op_id)

@@ -1,26 +1,28 @@
 """One lane's operations as a request, and what the answer says of each.
 
-The request is ``{"operations": [{"op_id", "partition", "payload"}]}``, the answer ``{"results": [{"op_id", "status",
-"detail"?}]}`` in the same order.
+A batch is ``{"operations": [{"op_id", "partition", "payload"}]}``, its answer ``{"results": [{"op_id", "status",
+"detail"?}]}`` in the same order. A single operation is its payload alone, under an ``Idempotency-Key``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from tabhelm.fencing.reply import retry_after
+from tabhelm.fencing.reply import Reply, retry_after
 from tabhelm.queue.records import Operation, Outcome
 
 SEND_TIMEOUT = 30.0
 _STATUS: dict[str, Literal["committed", "duplicate", "rejected", "retry", "skipped"]] = {
     "committed": "committed",
-    "duplicate": "committed",
+    "duplicate": "duplicate",
     "rejected": "rejected",
     "retry": "retry",
     "skipped": "skipped",
 }
+_RETRY = "urn:tabhelm:retry"
 
 
 def request_body(operations: Sequence[Operation]) -> str:
@@ -46,3 +48,17 @@ def read_outcomes(results: Sequence[Any], operations: Sequence[Operation]) -> di
         return outcomes
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def read_single(reply: Reply, operation: Operation) -> tuple[Reply, Mapping[str, Outcome]]:
+    """What the answer to a single operation says: as that of a batch of one, with what it says of the operation."""
+    op_id = operation.op_id
+    if reply.kind == "answered":
+        outcomes = read_outcomes(reply.results, [operation])
+        if outcomes is None:
+            return replace(reply, kind="unknown", detail="the result is not that of the operation sent"), {}
+        return reply, outcomes
+    if reply.kind == "busy" and reply.problem == _RETRY:
+        # The receiver works; this operation is to come again later, and holds back nothing but its partition.
+        return replace(reply, kind="answered"), {op_id: Outcome(op_id, "retry", reply.detail, reply.retry_after)}
+    return reply, {}

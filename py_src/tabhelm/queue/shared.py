@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tabhelm.errors import DatabaseError
 from tabhelm.listeners import Listeners
 from tabhelm.messages import Nudge, encode
-from tabhelm.observe import Events
+from tabhelm.observe import Events, QueueLost
 from tabhelm.ports import Channel, Clock, Database, Entropy, Http
+from tabhelm.queue.records import QueueStats
 from tabhelm.queue.store import QueueStore
+
+RATE_WINDOW = 10.0
+"""Seconds that the rate of a queue is taken over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +37,32 @@ class SharedQueue:
         self.last_error: str | None = None
         self._hub = hub
         self._listeners: Listeners[[]] = Listeners(f"subscriber of queue {resource}", services.events.failed)
+        self._committed: deque[tuple[float, int]] = deque()
+        store.on_lost = self._lost
 
     def changed(self) -> None:
         """We changed something: tell our own listeners and the other engines."""
         self._listeners.tell()
         self._hub.post(self.resource, resume=False)
+
+    def committed(self, count: int) -> None:
+        """So many operations were committed just now, for the rate."""
+        if count:
+            self._committed.append((self.services.clock.monotonic(), count))
+
+    async def stats(self) -> QueueStats:
+        """How many operations are in which state, and how fast they go.
+
+        Raises:
+            DatabaseError: the store could not be read.
+        """
+        return replace(await self.store.stats(), rate=self._rate())
+
+    def _rate(self) -> float:
+        since = self.services.clock.monotonic() - RATE_WINDOW
+        while self._committed and self._committed[0][0] < since:
+            self._committed.popleft()
+        return sum(count for _, count in self._committed) / RATE_WINDOW
 
     def pause(self, reason: str) -> None:
         """Stop sending until ``resume``: no retry can help (signed out, not allowed)."""
@@ -64,6 +91,9 @@ class SharedQueue:
         """Call back when something changed; returns the way to stop."""
         return self._listeners.add(listener)
 
+    def _lost(self, operations: int) -> None:
+        self.services.events.emit(QueueLost(self.resource, operations))
+
 
 class QueueHub:
     """All queues of one engine, by token resource."""
@@ -77,7 +107,7 @@ class QueueHub:
 
     def open(self, resource: str) -> SharedQueue:
         if resource not in self._queues:
-            store = QueueStore(self._database, self._services.clock, resource)
+            store = QueueStore(self._database, self._services.clock, self._services.entropy, resource)
             self._queues[resource] = SharedQueue(resource, store, self._services, self)
         return self._queues[resource]
 
@@ -91,8 +121,16 @@ class QueueHub:
             queue.heard(Nudge(self._engine_id, queue.resource))
 
     def storage_wiped(self) -> None:
-        """The database is another one than before: what was acknowledged and not done yet is gone."""
+        """The database is another one than before."""
         self.storage_changed()
+
+    async def look(self) -> None:
+        """See whether what was stored is still there; what is not is told (``QueueLost``)."""
+        for queue in list(self._queues.values()):
+            try:
+                await queue.store.look()
+            except DatabaseError:
+                continue  # it will be seen by whoever gets through next
 
     def post(self, resource: str, *, resume: bool) -> None:
         self._channel.post(encode(Nudge(self._engine_id, resource, resume)))

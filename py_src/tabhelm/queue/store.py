@@ -1,74 +1,80 @@
 """The queue in the database: every change is one strict transaction, and those of a leader check the epoch inside it.
 
 First-in first-out within a partition, independent between partitions: an operation that must wait holds back its own
-partition only.
+partition only. What each call costs depends on what it moves, never on what else is queued, waits or is dead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
-from tabhelm.errors import IdentifierReused, KeyExists
-from tabhelm.fencing.epochs import Grant, require_current
-from tabhelm.fencing.schema import COUNTERS, FENCING, IDENTIFIER, LINE, OPERATIONS, RECEIPTS, SETTLED
-from tabhelm.ports import Clock, Database, KeyRange, Transaction
-from tabhelm.queue.records import NewOperation, Operation, OperationState, Outcome, QueueStats
+from tabhelm.errors import IdentifierReused, KeyExists, QueueFull
+from tabhelm.fencing.epochs import Grant
+from tabhelm.fencing.schema import CLAIMS, COUNTERS, DEAD_LETTERS, FENCING, IDENTIFIER, OPERATIONS, PARTITIONS, RECEIPTS
+from tabhelm.ports import Clock, Database, Entropy, KeyRange, Transaction
+from tabhelm.queue.claiming import Claim, Claiming, Found, recover
+from tabhelm.queue.letters import remove, retry
+from tabhelm.queue.options import QueueOptions, Rejected
+from tabhelm.queue.partitions import ready
+from tabhelm.queue.records import NewOperation, Operation, Outcome, QueueStats
+from tabhelm.queue.settling import RETENTION, Settling
+from tabhelm.queue.totals import COUNTED, Totals, read_totals, write_totals
 
-RETENTION = 30 * 86_400.0
-"""Seconds that receipts are kept, and after which an operation of unknown outcome is never sent again, unless the
-receiver advertises that it remembers operation ids for a shorter time (``Tabhelm-Retention``)."""
-_MARGIN = 0.1
-"""This part of the retention is not used up: requests take time, and two clocks run at two speeds."""
-_TRIM = 50
-_FIRST_PAGE = 8
-_LAST_PAGE = 256
-"""Records read at a time: more and more while they are small, few where payloads are large."""
-CLAIM_SIZE = 1_000_000
-"""Characters of payload after which a claim is full: a request that takes long must not make its engine look dead."""
+T = TypeVar("T")
+_LED = (FENCING, OPERATIONS, PARTITIONS, CLAIMS, DEAD_LETTERS, COUNTERS)
+"""The stores of a leader's transactions."""
+_NO_LIMITS = QueueOptions()
 
 
 class QueueStore:
     """One queue (``resource`` is its token resource) in the app's database."""
 
-    def __init__(self, database: Database, clock: Clock, resource: str) -> None:
+    def __init__(self, database: Database, clock: Clock, entropy: Entropy, resource: str) -> None:
         self._database = database
         self._clock = clock
+        self._entropy = entropy
+        self._claims = 0
         self.resource = resource
+        self.totals: Totals | None = None
+        """As of the last transaction here; ``None`` before the first."""
+        self.on_lost: Callable[[int], None] = lambda operations: None
+        """Called with the number of acknowledged operations that are gone with the storage that held them."""
 
-    async def enqueue(self, operations: Sequence[NewOperation]) -> int:
+    async def enqueue(self, operations: Sequence[NewOperation], limits: QueueOptions = _NO_LIMITS) -> int:
         """Store all or none; returns how many were new. Durable when it returns.
 
         Raises:
             IdentifierReused: an id is known with another payload or partition.
+            QueueFull: one of the ``limits`` does not allow it.
             QuotaExceeded, DatabaseError: nothing was stored, or it is unknown: the same ids may be enqueued again.
         """
         now = self._clock.wall()
         records = [
-            Operation(self.resource, item.op_id, item.partition, item.payload, item.digest(), "queued", now)
+            Operation(
+                self.resource, item.op_id, item.partition, item.payload, item.digest(), now,
+                value=item.value, value_size=item.value_size,
+            )
             for item in operations
-        ]
+        ]  # fmt: skip
         if all(item.fresh for item in operations):
             try:
-                return await self._add(records)
+                return await self._add(records, limits)
             except KeyExists:
                 pass  # drawn for this call and yet known: the call is being repeated; look closer
-        return await self._add_unknown(records)
+        return await self._add_unknown(records, limits)
 
-    async def _add(self, operations: Sequence[Operation]) -> int:
-        async def body(tx: Transaction) -> int:
-            await tx.add_all(OPERATIONS, [operation.to_record() for operation in operations])
-            return len(operations)
+    async def _add(self, operations: Sequence[Operation], limits: QueueOptions) -> int:
+        async def body(tx: Transaction, totals: Totals) -> int:
+            return await self._append(tx, totals, operations, limits)
 
-        return await self._database.transaction([OPERATIONS], "readwrite", body)
+        return await self._counted([*COUNTED, PARTITIONS], "readwrite", body)
 
-    async def _add_unknown(self, operations: Sequence[Operation]) -> int:
-        async def body(tx: Transaction) -> int:
+    async def _add_unknown(self, operations: Sequence[Operation], limits: QueueOptions) -> int:
+        async def body(tx: Transaction, totals: Totals) -> int:
             new: dict[str, Operation] = {}
             for operation in operations:
-                key: list[Any] = [self.resource, operation.op_id]
-                known = await tx.get(OPERATIONS, key, index=IDENTIFIER) or await tx.get(RECEIPTS, key)
-                digest = known["digest"] if known else None
+                digest = await self._known(tx, operation.op_id)
                 if operation.op_id in new:
                     digest = new[operation.op_id].digest
                 if digest is None:
@@ -78,14 +84,54 @@ class QueueStore:
                         f"operation id {operation.op_id!r} is already used in queue {self.resource!r} for another "
                         "payload or partition: draw a new id for a new operation"
                     )
-            if new:
-                await tx.add_all(OPERATIONS, [operation.to_record() for operation in new.values()])
-            return len(new)
+            return await self._append(tx, totals, list(new.values()), limits) if new else 0
 
-        return await self._database.transaction([OPERATIONS, RECEIPTS], "readwrite", body)
+        return await self._counted([*COUNTED, PARTITIONS, RECEIPTS], "readwrite", body)
 
-    async def recover(self, grant: Grant) -> int:
-        """Return everything in flight to the queue, its outcome unknown; how many there were.
+    async def _known(self, tx: Transaction, op_id: str) -> str | None:
+        """The digest of a known operation."""
+        key: list[Any] = [self.resource, op_id]
+        asked = (tx.get(OPERATIONS, key, index=IDENTIFIER), tx.get(RECEIPTS, key))
+        for found in (*asked, tx.get(DEAD_LETTERS, key, index=IDENTIFIER)):
+            if (record := await found) is not None:
+                return str(record["digest"])
+        return None
+
+    async def _append(
+        self, tx: Transaction, totals: Totals, operations: Sequence[Operation], limits: QueueOptions
+    ) -> int:
+        size = sum(operation.size for operation in operations)
+        self._require_room(totals, len(operations), size, limits)
+        records = []
+        for operation in operations:
+            record = operation.to_record()
+            record["ordinal"] = totals.next
+            totals.next += 1
+            records.append(record)
+        totals.live += len(records)
+        totals.bytes += size
+        tx.add_all(OPERATIONS, records)
+        tx.put_all(PARTITIONS, [ready(self.resource, name) for name in {item.partition: None for item in operations}])
+        await write_totals(tx, self.resource, totals, self._draw)
+        return len(records)
+
+    def _require_room(self, totals: Totals, count: int, size: int, limits: QueueOptions) -> None:
+        for limit, most, held, more in (
+            ("max_operations", limits.max_operations, totals.undone, count),
+            ("max_bytes", limits.max_bytes, totals.bytes, size),
+        ):
+            if most is not None and held + more > most:
+                raise QueueFull(
+                    f"queue {self.resource!r} holds {held} of the {most} that {limit} allows, and {more} more were to "
+                    "be stored: wait until some are sent, or remove dead letters",
+                    limit=limit,
+                )
+
+    # -- for the leader -----------------------------------------------------------------------------------------------
+
+    async def recover(self, grant: Grant) -> tuple[int, float]:
+        """Return everything in flight to the queue, its outcome unknown: how many there were, and how long the receiver
+        remembers operation ids (seconds).
 
         To be called before ``grant``'s holder claims: whatever is in flight then was left by somebody who is no more.
 
@@ -93,195 +139,158 @@ class QueueStore:
             LeadershipLost: ``grant`` is not the newest.
         """
 
-        async def body(tx: Transaction) -> int:
-            await require_current(tx, grant)
-            now = self._clock.wall()
-            orphans = [_unknown(operation, now).to_record() for operation in await self._list(tx, "in-flight")]
-            if orphans:
-                await tx.put_all(OPERATIONS, orphans)
-            return len(orphans)
+        async def body(tx: Transaction, totals: Totals) -> tuple[int, float]:
+            count = await recover(tx, self.resource, grant, self._clock.wall())
+            return count, RETENTION if totals.retention is None else totals.retention
 
-        return await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
+        return await self._counted(_LED, "readwrite", body)
 
     async def note_retention(self, seconds: float) -> None:
         """Remember that the receiver forgets operation ids after so many seconds. The least that it ever said counts:
         what it had forgotten once, it does not know again."""
 
-        async def body(tx: Transaction) -> None:
-            if seconds < await self._retention(tx):
-                await tx.put(COUNTERS, {"key": f"retention:{self.resource}", "value": seconds})
+        async def body(tx: Transaction, totals: Totals) -> None:
+            if seconds < (RETENTION if totals.retention is None else totals.retention):
+                totals.retention = seconds
+                await write_totals(tx, self.resource, totals, self._draw)
 
-        await self._database.transaction([COUNTERS], "readwrite", body)
+        await self._counted(COUNTED, "readwrite", body)
 
-    async def _retention(self, tx: Transaction) -> float:
-        record = await tx.get(COUNTERS, f"retention:{self.resource}")
-        return float(record["value"]) if record else RETENTION
+    async def claim(
+        self,
+        grant: Grant,
+        limit: int,
+        *,
+        after: str = "",
+        alone: Mapping[str, str] | None = None,
+        retention: float = RETENTION,
+        rejected: Rejected = "dead",
+    ) -> Found:
+        """Claim up to ``limit`` operations that may be sent now, or ``CLAIM_SIZE`` bytes, but at least one.
 
-    async def claim(self, grant: Grant, limit: int) -> tuple[list[Operation], list[Operation], float | None]:
-        """Claim up to ``limit`` operations that may be sent now, or ``CLAIM_SIZE`` characters, but at least one.
-
-        Returns the claimed ones in order, those found too old to be ever sent again (now dead), and the seconds until
-        the next waiting one is due (``None`` if none waits).
+        None of a partition that is in flight. Partitions get their turn in the order of their names, those behind
+        ``after`` first. ``alone`` names operations (with their partitions) that are claimed before all others, each by
+        itself. An operation of unknown outcome that is older than ``retention`` is found dead, and never sent again.
 
         Raises:
             LeadershipLost: ``grant`` is not the newest.
         """
+        self._claims += 1
+        number = f"{grant.epoch}.{self._claims}"
 
-        async def body(tx: Transaction) -> tuple[list[Operation], list[Operation], float | None]:
-            await require_current(tx, grant)
-            now = self._clock.wall()
-            oldest = now - await self._retention(tx) * (1 - _MARGIN)
-            blocked = {operation.partition for operation in await self._list(tx, "in-flight")}
-            claimed: list[Operation] = []
-            dead: list[Operation] = []
-            due: float | None = None
-            after, size, room, full = 0, _FIRST_PAGE, CLAIM_SIZE, False
-            while not full:
-                page = await self._page(tx, "queued", after, size)
-                for operation in page:
-                    wait = operation.not_before - now
-                    if operation.partition in blocked:
-                        continue
-                    if operation.unknown_since and operation.unknown_since < oldest:
-                        dead.append(operation.changed(state="dead", reason="outcome-unknown"))
-                    elif wait > 0 and now >= operation.delayed_at:
-                        blocked.add(operation.partition)
-                        due = wait if due is None else min(due, wait)
-                    elif claimed and len(operation.payload) > room:
-                        full = True
-                    else:
-                        claimed.append(operation.changed(state="in-flight", epoch=grant.epoch, claimed_at=now))
-                        room -= len(operation.payload)
-                        full = len(claimed) == limit
-                    if full:
-                        break
-                if len(page) < size:
-                    break
-                after = page[-1].ordinal
-                if sum(len(operation.payload) for operation in page) < CLAIM_SIZE // 4:
-                    size = min(2 * size, _LAST_PAGE)
-            if claimed or dead:
-                await tx.put_all(OPERATIONS, [operation.to_record() for operation in [*claimed, *dead]])
-            return claimed, dead, due
+        async def body(tx: Transaction, totals: Totals) -> Found:
+            claiming = Claiming(tx, totals, self.resource, grant, self._clock.wall(), limit, retention, rejected)
+            found = await claiming.run(number, after, alone or {})
+            if found.dead:
+                await write_totals(tx, self.resource, totals, self._draw)
+            return found
 
-        return await self._database.transaction([FENCING, OPERATIONS, COUNTERS], "readwrite", body)
+        return await self._counted(_LED, "readwrite", body)
 
     async def settle(
-        self, grant: Grant, claimed: Sequence[Operation], outcomes: Mapping[str, Outcome], delays: Mapping[str, float]
+        self,
+        grant: Grant,
+        claim: Claim,
+        outcomes: Mapping[str, Outcome],
+        delays: Mapping[str, float] | None = None,
+        *,
+        left: Sequence[Operation] = (),
+        rejected: Rejected = "dead",
     ) -> list[Operation]:
         """Write down what became of claimed operations; returns those that died.
 
-        An operation without outcome goes back as it was. ``delays`` holds seconds to wait, by operation id.
+        An operation without outcome goes back as it was, unless it is among the ones ``left`` in the claim. ``delays``
+        holds seconds to wait, by operation id. Somebody who took the claim over meanwhile decides instead: then nothing
+        is written.
 
         Raises:
             LeadershipLost: ``grant`` is not the newest; its successor decides about these operations.
         """
 
-        async def body(tx: Transaction) -> list[Operation]:
-            await require_current(tx, grant)
-            now = self._clock.wall()
-            done: list[Operation] = []
-            left: list[Operation] = []
-            for item in claimed:
-                outcome = outcomes.get(item.op_id)
-                if outcome is not None and outcome.done:
-                    done.append(item)
-                else:
-                    left.append(_after(item, outcome, now, delays.get(item.op_id, 0.0)))
-            if left:
-                await tx.put_all(OPERATIONS, [operation.to_record() for operation in left])
-            if done:
-                await self._commit(tx, done, now)
-            return [operation for operation in left if operation.state == "dead"]
+        async def body(tx: Transaction, totals: Totals) -> list[Operation]:
+            settling = Settling(tx, totals, self.resource, self._clock.wall(), rejected)
+            died = await settling.run(grant, claim, outcomes, delays or {}, left)
+            if settling.counted:
+                await write_totals(tx, self.resource, totals, self._draw)
+            return died
 
-        return await self._database.transaction([FENCING, OPERATIONS, RECEIPTS, COUNTERS], "readwrite", body)
+        return await self._counted([*_LED, RECEIPTS], "readwrite", body)
 
-    async def _commit(self, tx: Transaction, done: Sequence[Operation], now: float) -> None:
-        await tx.delete_all(OPERATIONS, [operation.ordinal for operation in done])
-        receipts = [
-            {"queue": self.resource, "op_id": item.op_id, "digest": item.digest, "settled_at": now} for item in done
-        ]
-        await tx.put_all(RECEIPTS, receipts)
-        key = f"done:{self.resource}"
-        counter = await tx.get(COUNTERS, key)
-        await tx.put(COUNTERS, {"key": key, "value": (counter["value"] if counter else 0) + len(done)})
-        # Forget a few old receipts with each settlement: no sweep ever has to delete many at once.
-        old = KeyRange([self.resource], [self.resource, now - RETENTION])
-        expired = await tx.get_all(RECEIPTS, old, index=SETTLED, count=_TRIM)
-        if expired:
-            await tx.delete_all(RECEIPTS, [[item["queue"], item["op_id"]] for item in expired])
+    # -- for people ---------------------------------------------------------------------------------------------------
 
     async def stats(self) -> QueueStats:
         """How many operations are in which state."""
 
-        async def body(tx: Transaction) -> QueueStats:
-            queued = await tx.count(OPERATIONS, KeyRange.prefix(self.resource, "queued"), index=LINE)
-            in_flight = await tx.count(OPERATIONS, KeyRange.prefix(self.resource, "in-flight"), index=LINE)
-            dead = await tx.count(OPERATIONS, KeyRange.prefix(self.resource, "dead"), index=LINE)
-            counter = await tx.get(COUNTERS, f"done:{self.resource}")
-            oldest = await tx.get_all(OPERATIONS, KeyRange.prefix(self.resource, "queued"), index=LINE, count=1)
+        async def body(tx: Transaction, totals: Totals) -> QueueStats:
+            first = tx.get_all(OPERATIONS, KeyRange.prefix(self.resource), count=1)
+            claims = await tx.get_all(CLAIMS, KeyRange.prefix(self.resource))
+            in_flight = min(totals.live, sum(len(claim["ordinals"]) for claim in claims))
+            oldest = await first
             age = max(0.0, self._clock.wall() - oldest[0]["enqueued_at"]) if oldest else None
-            return QueueStats(queued, in_flight, counter["value"] if counter else 0, dead, age)
+            return QueueStats(
+                totals.live - in_flight, in_flight, totals.done, totals.dead, age, totals.bytes, totals.blocked
+            )
 
-        return await self._database.transaction([OPERATIONS, COUNTERS], "readonly", body)
+        return await self._counted(COUNTED, "readonly", body)
 
     async def dead_letters(self) -> list[Operation]:
         """The operations that need a person, oldest first, each with its reason."""
 
         async def body(tx: Transaction) -> list[Operation]:
-            return await self._list(tx, "dead")
+            records = await tx.get_all(DEAD_LETTERS, KeyRange.prefix(self.resource))
+            return [Operation.from_record(record) for record in records]
 
-        return await self._database.transaction([OPERATIONS], "readonly", body)
+        return await self._database.transaction([DEAD_LETTERS], "readonly", body)
 
     async def retry_dead(self, op_ids: Sequence[str]) -> int:
         """Queue dead operations again (at their old place in their partition); how many there were."""
-        wanted = set(op_ids)
-
-        async def body(tx: Transaction) -> int:
-            found = [operation for operation in await self._list(tx, "dead") if operation.op_id in wanted]
-            if found:
-                again = [item.changed(state="queued", attempts=0, not_before=0.0, unknown_since=0.0) for item in found]
-                await tx.put_all(OPERATIONS, [operation.to_record() for operation in again])
-            return len(found)
-
-        return await self._database.transaction([OPERATIONS], "readwrite", body)
+        return await self._with_letters(op_ids, retry)
 
     async def remove_dead(self, op_ids: Sequence[str]) -> int:
         """Delete dead operations for good; how many there were."""
-        wanted = set(op_ids)
+        return await self._with_letters(op_ids, remove)
 
-        async def body(tx: Transaction) -> int:
-            found = [operation.ordinal for operation in await self._list(tx, "dead") if operation.op_id in wanted]
+    async def _with_letters(
+        self, op_ids: Sequence[str], act: Callable[[Transaction, Totals, Sequence[Operation]], None]
+    ) -> int:
+        async def body(tx: Transaction, totals: Totals) -> int:
+            asked = [tx.get(DEAD_LETTERS, [self.resource, op_id], index=IDENTIFIER) for op_id in dict.fromkeys(op_ids)]
+            found = [Operation.from_record(record) for each in asked if (record := await each) is not None]
             if found:
-                await tx.delete_all(OPERATIONS, found)
+                act(tx, totals, found)
+                await write_totals(tx, self.resource, totals, self._draw)
             return len(found)
 
-        return await self._database.transaction([OPERATIONS], "readwrite", body)
+        return await self._counted([*COUNTED, PARTITIONS], "readwrite", body)
 
-    async def _list(self, tx: Transaction, state: OperationState) -> list[Operation]:
-        records = await tx.get_all(OPERATIONS, KeyRange.prefix(self.resource, state), index=LINE)
-        return [Operation.from_record(record) for record in records]
+    # -- counting -----------------------------------------------------------------------------------------------------
 
-    async def _page(self, tx: Transaction, state: OperationState, after: int, size: int) -> list[Operation]:
-        keys = KeyRange([self.resource, state, after], [self.resource, state, []], lower_open=True)
-        return [Operation.from_record(record) for record in await tx.get_all(OPERATIONS, keys, index=LINE, count=size)]
+    async def look(self) -> None:
+        """See whether what was stored is still there; ``on_lost`` is told."""
+
+        async def body(tx: Transaction, totals: Totals) -> None:
+            return None
+
+        await self._counted(COUNTED, "readonly", body)
+
+    async def _counted(
+        self, stores: Sequence[str], mode: Any, body: Callable[[Transaction, Totals], Coroutine[Any, Any, T]]
+    ) -> T:
+        """A transaction that knows the totals; what it makes of them is remembered when it is complete."""
+
+        async def counting(tx: Transaction) -> tuple[str, Totals, T]:
+            totals = await read_totals(tx, self.resource)
+            born = totals.born
+            return born, totals, await body(tx, totals)
+
+        born, totals, result = await self._database.transaction(stores, mode, counting)
+        before, self.totals = self.totals, totals
+        if before is not None and before.born and before.born != born and before.undone:
+            self.on_lost(before.undone)
+        return result
+
+    def _draw(self) -> str:
+        return self._entropy.token_bytes(8).hex()
 
 
-def _after(operation: Operation, outcome: Outcome | None, now: float, delay: float) -> Operation:
-    """The operation after an attempt that did not commit it."""
-    back = operation.changed(state="queued", epoch=0, claimed_at=0.0)
-    if outcome is None or outcome.status == "skipped":
-        return back
-    if outcome.status == "rejected":
-        return back.changed(state="dead", reason=outcome.detail or "rejected")
-    if outcome.status == "retry":
-        return back.changed(
-            attempts=operation.attempts + 1, not_before=now + delay, delayed_at=now, reason=outcome.detail
-        )
-    return _unknown(operation, now).changed(not_before=now + delay, delayed_at=now, reason=outcome.detail)
-
-
-def _unknown(operation: Operation, now: float) -> Operation:
-    """The operation back in the queue, its outcome unknown since it was claimed (a later attempt changes nothing)."""
-    since = operation.unknown_since or operation.claimed_at or now
-    return operation.changed(state="queued", epoch=0, claimed_at=0.0, unknown_since=since)
+__all__ = ["COUNTERS", "RETENTION", "QueueStore"]

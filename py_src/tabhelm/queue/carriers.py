@@ -1,0 +1,175 @@
+"""How a claim goes out: over HTTP in batches or one by one, or by the app's own sender. Each way says in the same words
+what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from tabhelm.errors import InvalidOptions, LeadershipLost
+from tabhelm.fencing.reply import Reply
+from tabhelm.leadership import LeaderContext
+from tabhelm.leadership.barrier import try_barrier, write
+from tabhelm.leadership.tenure import TokenStream
+from tabhelm.queue.options import HeaderSource, QueueOptions, checked_headers
+from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.sender import read_outcomes, read_single, request_body
+from tabhelm.queue.sending import Sender, Sending, matched
+from tabhelm.queue.shared import QueueServices
+from tabhelm.tasks import within
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of one send. ``answered``: ``outcomes`` hold. ``failed``: the sender raised, or took too long. The
+    others as ``Reply`` has them."""
+
+    kind: Literal["answered", "busy", "denied", "unfit", "unknown", "failed"]
+    detail: str = ""
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    retry_after: float | None = None
+    retention: float | None = None
+    silent: bool = False
+
+
+class Carrier(Protocol):
+    """Sends operations, in order. ``each``: it wants them one at a time."""
+
+    each: bool
+
+    async def ready(self, stream: TokenStream) -> Sent | None:
+        """Whatever must be done once before the first send of a tenure: what came of it, or ``None`` if it is done."""
+
+    async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent: ...
+
+
+class HttpCarrier:
+    """To a fenced receiver. Before the first send it raises the receiver's marks (the barrier)."""
+
+    def __init__(self, services: QueueServices, context: LeaderContext, endpoint: str, options: QueueOptions) -> None:
+        self.each = options.mode == "single"
+        self.endpoint = endpoint
+        self._services = services
+        self._tenure = context.tenure
+        self._timeout = options.send_timeout
+        self._headers = options.headers
+        self._raised = False
+
+    async def ready(self, stream: TokenStream) -> Sent | None:
+        if self._raised:
+            return None
+        services = self._services
+        try:
+            reply = await try_barrier(services.http, self.endpoint, self._tenure, stream, services.events, self._more)
+        except _NoHeaders as error:
+            return Sent("busy", str(error))
+        self._raised = reply.kind == "answered"
+        return _sent(reply, {})
+
+    async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
+        services, key, body = self._services, None, ""
+        if self.each:
+            # A receiver takes the token's stream for the partition of a single operation.
+            key, body, stream = operations[0].op_id, operations[0].payload, self._tenure.stream(operations[0].partition)
+        else:
+            body = request_body(operations)
+        try:
+            reply = await write(
+                services.http, self.endpoint, self._tenure, stream, services.events, body, len(operations),
+                timeout=self._timeout, key=key, more=self._more,
+            )  # fmt: skip
+        except _NoHeaders as error:
+            return Sent("busy", str(error))
+        if self.each:
+            return _sent(*read_single(reply, operations[0]))
+        outcomes = read_outcomes(reply.results, operations) if reply.kind == "answered" else {}
+        if outcomes is None:
+            return Sent("unknown", "the results are not those of the operations sent")
+        return _sent(reply, outcomes)
+
+    async def _more(self) -> Mapping[str, str]:
+        return await further_headers(self._headers, self._services, self._timeout)
+
+
+class _NoHeaders(Exception):
+    """The app's own headers could not be had: nothing was sent."""
+
+
+async def further_headers(source: HeaderSource | None, services: QueueServices, timeout: float) -> Mapping[str, str]:
+    """The app's own headers for one request.
+
+    Raises:
+        _NoHeaders: its function failed.
+    """
+    if source is None or isinstance(source, Mapping):
+        return source or {}
+    try:
+        given = source()
+        if inspect.isawaitable(given):
+            given = await within(services.clock, timeout, _awaited(given))
+        return checked_headers(given)
+    except InvalidOptions as error:
+        raise _NoHeaders(str(error)) from None
+    except Exception as error:
+        raise _NoHeaders(f"the headers function failed: {_named(error)}") from error
+
+
+class OwnCarrier:
+    """By the app's own sender."""
+
+    def __init__(self, services: QueueServices, context: LeaderContext, sender: Sender, options: QueueOptions) -> None:
+        self.each = bool(getattr(sender, "each", False))
+        self._services = services
+        self._tenure = context.tenure
+        self._sender = sender
+        self._options = options
+
+    async def ready(self, stream: TokenStream) -> Sent | None:
+        return None
+
+    async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
+        sending = Sending(
+            self._tenure,
+            stream.next_token(),
+            attempt=1 + max(operation.attempts for operation in operations),
+            timeout=self._options.send_timeout,
+            endpoint=self._options.endpoint,
+            operation_id=operations[0].op_id if len(operations) == 1 else None,
+        )
+        try:
+            outcomes = await within(self._services.clock, sending.timeout, _called(self._sender, operations, sending))
+            return Sent("answered", outcomes=matched(outcomes, operations))
+        except LeadershipLost as lost:
+            self._tenure.ensure()
+            return Sent("failed", _named(lost))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._tenure.ended is not None or task is None or task.cancelling():
+                raise
+            return Sent("failed", "the sender was cancelled")
+        except Exception as error:
+            # Whatever it says: an error's text never decides over an operation.
+            self._tenure.ensure()
+            return Sent("failed", _named(error))
+
+
+async def _awaited(given: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
+    return await given
+
+
+async def _called(sender: Sender, operations: Sequence[Operation], sending: Sending) -> Sequence[Outcome]:
+    return await sender.send(operations, sending)
+
+
+def _sent(reply: Reply, outcomes: Mapping[str, Outcome]) -> Sent:
+    assert reply.kind not in ("stale", "overtaken"), "write() handles refusals"
+    kind: Literal["answered", "busy", "denied", "unfit", "unknown"] = reply.kind  # type: ignore[assignment]
+    return Sent(kind, reply.detail, outcomes, reply.retry_after, reply.retention, reply.silent)
+
+
+def _named(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

@@ -1,0 +1,268 @@
+"""Which operations may be sent now: found by partition, so that what cannot be sent costs nothing.
+
+A claim looks at the partitions that are ready, in the order of their names from where the last claim ended, and takes
+from the head of each what may go. It reads a whole stretch of the line at once while that is useful: many small
+partitions then cost one request, like one large partition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tabhelm.fencing.epochs import Grant, require_current
+from tabhelm.fencing.schema import CLAIMS, DUE, LINE, OPERATIONS, PARTITIONS, READY
+from tabhelm.ports import KeyRange, Transaction
+from tabhelm.ports.database import Record
+from tabhelm.queue.letters import bury
+from tabhelm.queue.options import Rejected
+from tabhelm.queue.partitions import blocked, ready, waiting
+from tabhelm.queue.records import Operation
+from tabhelm.queue.totals import Totals
+
+CLAIM_SIZE = 1_000_000
+"""Bytes of payload after which a claim is full: a request that takes long must not make its engine look dead."""
+_MARGIN = 0.1
+"""This part of the retention is not used up: requests take time, and two clocks run at two speeds."""
+_LOOK = 128
+"""Partitions that are asked for at a time."""
+_VISITS = 512
+"""Partitions after which a claim that found nothing lets others have the database."""
+_BESIDE = 16
+"""Partitions that are read at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Operations in flight, in order. ``number`` names this claim alone, ``at`` is when it was made."""
+
+    number: str
+    operations: tuple[Operation, ...]
+    at: float
+
+
+class Found(NamedTuple):
+    """``claim``: what may be sent, if anything. ``dead``: operations that were found too old to be ever sent again.
+    ``due``: seconds until there may be more (``None``: nothing waits). ``after``: the partition last looked at."""
+
+    claim: Claim | None
+    dead: list[Operation]
+    due: float | None
+    after: str
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return self.claim.operations if self.claim is not None else ()
+
+
+class Claiming:
+    """One claim inside its transaction."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        totals: Totals,
+        queue: str,
+        grant: Grant,
+        now: float,
+        limit: int,
+        retention: float,
+        rejected: Rejected,
+    ) -> None:
+        self._tx = tx
+        self._totals = totals
+        self._queue = queue
+        self._grant = grant
+        self._now = now
+        self._limit = limit
+        self._oldest = now - retention * (1 - _MARGIN)
+        self._block = rejected == "block"
+        self._alone: Mapping[str, str] = {}
+        self._claimed: list[Operation] = []
+        self._dead: list[Operation] = []
+        self._due: float | None = None
+        self._room = CLAIM_SIZE
+        self._full = False
+        self._visited: set[str] = set()
+        self._after = ""
+
+    async def run(self, number: str, after: str, alone: Mapping[str, str]) -> Found:
+        tx, queue = self._tx, self._queue
+        self._after, self._alone = after, alone
+        claims = tx.get_all(CLAIMS, KeyRange.prefix(queue))
+        due = tx.get_all(PARTITIONS, KeyRange.prefix(queue), index=DUE, count=_LOOK)
+        first = tx.get_all(PARTITIONS, KeyRange.prefix(queue), index=READY, count=_LOOK)
+        await require_current(tx, self._grant)
+        in_flight = {name for claim in await claims for name in claim["partitions"]}
+        released = self._release(await due)
+        await self._look(await first, released, in_flight, after)
+        claim: Claim | None = None
+        if self._claimed:
+            claim = Claim(number, tuple(self._claimed), self._now)
+            tx.put(CLAIMS, self._record(claim))
+        elif len(self._visited) >= _VISITS or len(released) == _LOOK:
+            self._due = 0.0  # there may be more behind what was looked at
+        return Found(claim, self._dead, self._due, self._after)
+
+    def _record(self, claim: Claim) -> Record:
+        return {
+            "queue": self._queue,
+            "claim": claim.number,
+            "epoch": self._grant.epoch,
+            "claimed_at": claim.at,
+            "ordinals": [operation.ordinal for operation in claim.operations],
+            "partitions": list(dict.fromkeys(operation.partition for operation in claim.operations)),
+        }
+
+    def _release(self, records: Sequence[Record]) -> list[str]:
+        """The partitions whose wait is over, which are ready from now on; the others say when to look again."""
+        over: list[str] = []
+        for record in records:
+            if record["due"] <= self._now or self._now < record["since"]:
+                over.append(record["partition"])
+            else:
+                self._wait(record["due"])
+        self._tx.put_all(PARTITIONS, [ready(self._queue, name) for name in over])
+        return over
+
+    def _wait(self, due: float) -> None:
+        left = due - self._now
+        self._due = left if self._due is None else min(self._due, left)
+
+    async def _look(self, first: Sequence[Record], released: list[str], in_flight: set[str], after: str) -> None:
+        """Visit ready partitions: those of suspects first, then all from where the last claim ended, round to there."""
+        page = sorted({*(record["partition"] for record in first), *released})
+        whole = len(first) < _LOOK
+        for name in dict.fromkeys(self._alone.values()):
+            if name not in in_flight and (not whole or name in page):
+                await self._walk([name])
+        if whole:
+            at = bisect_right(page, after)
+            for names in (page[at:], page[:at]):
+                await self._walk([name for name in names if name not in in_flight])
+            return
+        for lower, upper in ((after, None), ("", after)):
+            while not self._over and (upper is None or lower < upper):
+                keys = KeyRange([self._queue, lower], [self._queue, [] if upper is None else upper], lower_open=True)
+                records = await self._tx.get_all(PARTITIONS, keys, index=READY, count=_LOOK)
+                names = [record["partition"] for record in records]
+                await self._walk([name for name in names if name not in in_flight])
+                if len(names) < _LOOK:
+                    break
+                lower = names[-1]
+
+    @property
+    def _over(self) -> bool:
+        return self._full or len(self._visited) >= _VISITS
+
+    async def _walk(self, names: list[str]) -> None:
+        """Take from these partitions, which are in the order of their names, until the claim is full."""
+        at = 0
+        if len(names) > 1 and not self._full:
+            at = await self._stretch(names)
+        while at < len(names) and not self._over:
+            beside = names[at : at + _BESIDE] if at else names[:1]  # alone first: mostly it is enough
+            share = self._page() if len(beside) == 1 else max(4, self._page() // _BESIDE)
+            asked = [
+                self._tx.get_all(OPERATIONS, KeyRange.prefix(self._queue, name), index=LINE, count=share)
+                for name in beside
+            ]
+            for name, page in zip(beside, asked, strict=True):
+                records = await page
+                if not self._full:
+                    await self._visit(name, _operations(records), whole=len(records) < share)
+            at += len(beside)
+
+    async def _stretch(self, names: list[str]) -> int:
+        """Read one stretch of the line over many partitions; how many of them it covered."""
+        size = self._page()
+        keys = KeyRange([self._queue, names[0], 0], [self._queue, names[-1], []])
+        page = _operations(await self._tx.get_all(OPERATIONS, keys, index=LINE, count=size))
+        lines: dict[str, list[Operation]] = {}
+        for operation in page:
+            lines.setdefault(operation.partition, []).append(operation)
+        last = page[-1].partition if len(page) == size else None
+        covered = 0
+        for name in names:
+            if self._full or (last is not None and name > last):
+                break
+            await self._visit(name, lines.get(name, []), whole=name != last)
+            covered += 1
+        return covered
+
+    def _page(self) -> int:
+        """Records to read at a time: few where payloads are large."""
+        mean = self._totals.bytes / max(1, self._totals.undone)
+        return max(1, min(self._limit - len(self._claimed), int(self._room / max(1.0, mean)) + 1))
+
+    async def _visit(self, name: str, line: Sequence[Operation], *, whole: bool) -> None:
+        """Take what may go from the head of a partition. ``whole``: ``line`` is all of it."""
+        if name in self._visited:
+            return
+        self._visited.add(name)
+        self._after = name
+        size = max(1, len(line))
+        taken = False
+        while True:
+            for operation in line:
+                if not self._may_go(operation, name, taken):
+                    return
+                taken = taken or self._claimed[-1:] == [operation]
+                if self._full:
+                    return
+            if whole:
+                break
+            keys = KeyRange([self._queue, name, line[-1].ordinal], [self._queue, name, []], lower_open=True)
+            line = _operations(await self._tx.get_all(OPERATIONS, keys, index=LINE, count=size))
+            whole = len(line) < size
+        if not taken:
+            self._tx.delete(PARTITIONS, [self._queue, name])  # empty: whoever enqueues writes it again
+
+    def _may_go(self, operation: Operation, name: str, taken: bool) -> bool:
+        """Claim an operation, or find it dead; false if the partition goes no further now."""
+        if operation.blocks:
+            self._hint(blocked(self._queue, name), taken)
+        elif operation.unknown_since and operation.unknown_since < self._oldest:
+            block = self._block
+            self._dead.append(bury(self._tx, self._totals, operation, "outcome-unknown", self._now, block=block))
+            return not block
+        elif operation.not_before > self._now >= operation.delayed_at:
+            self._wait(operation.not_before)
+            self._hint(waiting(self._queue, name, operation.not_before, operation.delayed_at), taken)
+        elif operation.op_id in self._alone and self._claimed:
+            self._due = 0.0
+        elif self._claimed and operation.size > self._room:
+            self._full = True
+        else:
+            self._claimed.append(operation)
+            self._room -= operation.size
+            self._full = len(self._claimed) == self._limit or operation.op_id in self._alone
+            return True
+        return False
+
+    def _hint(self, record: Record, taken: bool) -> None:
+        if not taken:  # else the next claim finds it at the head
+            self._tx.put(PARTITIONS, record)
+
+
+async def recover(tx: Transaction, queue: str, grant: Grant, now: float) -> int:
+    """Return everything in flight to the queue, its outcome unknown since its claim; how many there were."""
+    asked = tx.get_all(CLAIMS, KeyRange.prefix(queue))
+    await require_current(tx, grant)
+    claims = await asked
+    orphans = [(claim, tx.get(OPERATIONS, [queue, ordinal])) for claim in claims for ordinal in claim["ordinals"]]
+    changed: list[Record] = []
+    for claim, found in orphans:
+        record = await found
+        if record is not None:
+            record["unknown_since"] = record.get("unknown_since") or claim["claimed_at"] or now
+            changed.append(record)
+    tx.put_all(OPERATIONS, changed)
+    tx.delete_all(CLAIMS, [[queue, claim["claim"]] for claim in claims])
+    return len(changed)
+
+
+def _operations(records: Sequence[Record]) -> list[Operation]:
+    return [Operation.from_record(record) for record in records]

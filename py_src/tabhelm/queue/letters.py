@@ -1,0 +1,84 @@
+"""Dead letters: how an operation dies, and what a person does with it.
+
+A dead operation leaves its partition's line, which goes on with the next one. One that *blocks* leaves a stopper in its
+place (its record without the payload), so that the claim which meets it goes no further.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tabhelm.fencing.schema import DEAD_LETTERS, OPERATIONS, PARTITIONS
+from tabhelm.ports import Transaction
+from tabhelm.queue.partitions import blocked, ready
+from tabhelm.queue.records import Operation
+from tabhelm.queue.totals import Totals
+
+
+def bury(tx: Transaction, totals: Totals, operation: Operation, reason: str, now: float, *, block: bool) -> Operation:
+    """Make a live operation a dead letter."""
+    dead = operation.changed(reason=reason, died_at=now, blocks=block)
+    tx.put(DEAD_LETTERS, dead.to_record())
+    if block:
+        tx.put(OPERATIONS, dead.changed(payload="", value=None, value_size=0).to_record())
+        tx.put(PARTITIONS, blocked(dead.queue, dead.partition))
+    else:
+        tx.delete(OPERATIONS, [dead.queue, dead.ordinal])
+    totals.live -= 1
+    totals.dead += 1
+    totals.blocked += block
+    return dead
+
+
+def retry(tx: Transaction, totals: Totals, letters: Sequence[Operation]) -> None:
+    """Put dead operations back into line, as if they had never been tried."""
+    tx.put_all(OPERATIONS, [_fresh(letter).to_record() for letter in letters])
+    tx.delete_all(DEAD_LETTERS, [[letter.queue, letter.ordinal] for letter in letters])
+    tx.put_all(PARTITIONS, [ready(letter.queue, letter.partition) for letter in letters])
+    totals.live += len(letters)
+    totals.dead -= len(letters)
+    totals.blocked -= sum(letter.blocks for letter in letters)
+
+
+def remove(tx: Transaction, totals: Totals, letters: Sequence[Operation]) -> None:
+    """Forget dead operations."""
+    tx.delete_all(DEAD_LETTERS, [[letter.queue, letter.ordinal] for letter in letters])
+    blocking = [letter for letter in letters if letter.blocks]
+    tx.delete_all(OPERATIONS, [[letter.queue, letter.ordinal] for letter in blocking])
+    tx.put_all(PARTITIONS, [ready(letter.queue, letter.partition) for letter in blocking])
+    totals.dead -= len(letters)
+    totals.blocked -= len(blocking)
+    totals.bytes -= sum(letter.size for letter in letters)
+
+
+def _fresh(letter: Operation) -> Operation:
+    return letter.changed(
+        attempts=0, not_before=0.0, delayed_at=0.0, unknown_since=0.0, reason="", died_at=0.0, blocks=False
+    )
+
+
+def export(letters: Sequence[Operation]) -> str:
+    """JSON text of dead letters, for a support ticket or a file: ids, payloads, reasons, attempts, times (seconds since
+    1970). Of a value that JSON cannot hold it says what it is."""
+    return json.dumps([_exported(letter) for letter in letters], ensure_ascii=False, indent=2, default=_described)
+
+
+def _exported(letter: Operation) -> dict[str, Any]:
+    return {
+        "id": letter.op_id,
+        "partition": letter.partition,
+        "payload": letter.content,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "enqueued_at": letter.enqueued_at,
+        "died_at": letter.died_at,
+        "blocks": letter.blocks,
+    }
+
+
+def _described(value: object) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"{len(value)} bytes"
+    return f"({type(value).__name__})"

@@ -1,0 +1,111 @@
+"""What became of claimed operations, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tabhelm.fencing.epochs import Grant, require_current
+from tabhelm.fencing.schema import CLAIMS, OPERATIONS, PARTITIONS, RECEIPTS, SETTLED
+from tabhelm.ports import KeyRange, Transaction
+from tabhelm.queue.claiming import Claim
+from tabhelm.queue.letters import bury
+from tabhelm.queue.options import Rejected
+from tabhelm.queue.partitions import waiting
+from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.totals import Totals
+
+RETENTION = 30 * 86_400.0
+"""Seconds that receipts are kept, and after which an operation of unknown outcome is never sent again, unless the
+receiver advertises that it remembers operation ids for a shorter time (``Tabhelm-Retention``)."""
+_TRIM = 50
+
+
+class Settling:
+    """One settlement inside its transaction. ``counted`` says whether it changed the totals."""
+
+    def __init__(self, tx: Transaction, totals: Totals, queue: str, now: float, rejected: Rejected) -> None:
+        self._tx = tx
+        self._totals = totals
+        self._queue = queue
+        self._now = now
+        self._rejected = rejected
+        self._died: list[Operation] = []
+        self.counted = False
+
+    async def run(
+        self,
+        grant: Grant,
+        claim: Claim,
+        outcomes: Mapping[str, Outcome],
+        delays: Mapping[str, float],
+        left: Sequence[Operation],
+    ) -> list[Operation]:
+        tx = self._tx
+        held = tx.get(CLAIMS, [self._queue, claim.number])
+        await require_current(tx, grant)
+        record = await held
+        if record is None:
+            return []
+        if left:
+            tx.put(CLAIMS, {**record, "ordinals": [item.ordinal for item in left], "partitions": _partitions(left)})
+        else:
+            tx.delete(CLAIMS, [self._queue, claim.number])
+        done: list[Operation] = []
+        changed: list[Operation] = []
+        still = {item.ordinal for item in left}
+        for item in claim.operations:
+            outcome = None if item.ordinal in still else outcomes.get(item.op_id)
+            if outcome is None or outcome.status == "skipped":
+                continue
+            if outcome.done:
+                done.append(item)
+            elif outcome.status == "rejected":
+                self._bury(item, outcome)
+            else:
+                changed.append(self._back(item, claim, outcome, delays.get(item.op_id, 0.0)))
+        if changed:
+            tx.put_all(OPERATIONS, [item.to_record() for item in changed])
+        if done:
+            await self._commit(done)
+        self.counted = bool(done or self._died)
+        return self._died
+
+    def _bury(self, operation: Operation, outcome: Outcome) -> None:
+        # One stopper a partition is enough.
+        stopped = any(dead.blocks and dead.partition == operation.partition for dead in self._died)
+        block = self._rejected == "block" and not stopped
+        reason = outcome.detail or "rejected"
+        self._died.append(bury(self._tx, self._totals, operation, reason, self._now, block=block))
+
+    def _back(self, operation: Operation, claim: Claim, outcome: Outcome, delay: float) -> Operation:
+        """The operation after an attempt that neither committed nor rejected it."""
+        back = operation.changed(reason=outcome.detail)
+        if outcome.status in ("retry", "failed"):
+            back = back.changed(attempts=operation.attempts + 1)
+        if outcome.status in ("unknown", "failed"):
+            back = back.changed(unknown_since=operation.unknown_since or claim.at)
+        if delay > 0:
+            due = self._now + delay
+            back = back.changed(not_before=due, delayed_at=self._now)
+            self._tx.put(PARTITIONS, waiting(self._queue, operation.partition, due, self._now))
+        return back
+
+    async def _commit(self, done: Sequence[Operation]) -> None:
+        tx, totals = self._tx, self._totals
+        tx.delete_all(OPERATIONS, [[self._queue, item.ordinal] for item in done])
+        receipts = [
+            {"queue": self._queue, "op_id": item.op_id, "digest": item.digest, "settled_at": self._now} for item in done
+        ]
+        tx.put_all(RECEIPTS, receipts)
+        totals.live -= len(done)
+        totals.done += len(done)
+        totals.bytes -= sum(item.size for item in done)
+        # Forget a few old receipts with each settlement: no sweep ever has to delete many at once.
+        old = KeyRange([self._queue], [self._queue, self._now - RETENTION])
+        expired = await tx.get_all(RECEIPTS, old, index=SETTLED, count=_TRIM)
+        if expired:
+            tx.delete_all(RECEIPTS, [[item["queue"], item["op_id"]] for item in expired])
+
+
+def _partitions(operations: Sequence[Operation]) -> list[str]:
+    return list(dict.fromkeys(item.partition for item in operations))
