@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "browser": {"ports", "host"},  # host: only to start the engine, from its entry point
     "simulated": {"ports", "fencing", "host"},
     "fencing": {"ports"},
+    "guard": {"fencing"},
     "presence": {"ports", "tasks"},
     "election": {"ports", "presence", "observe"},
     "authority": {"ports", "tasks", "fencing"},

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tabhelm.browser.own_database import database as database
     from tabhelm.browser.page import join as join
     from tabhelm.election import LeadershipPolicy as LeadershipPolicy
     from tabhelm.election import Takeover as Takeover
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from tabhelm.errors import NotInBrowser as NotInBrowser
     from tabhelm.errors import NotJoined as NotJoined
     from tabhelm.errors import QuotaExceeded as QuotaExceeded
+    from tabhelm.errors import StaleOwner as StaleOwner
     from tabhelm.errors import TabhelmError as TabhelmError
     from tabhelm.errors import TooManyCalls as TooManyCalls
     from tabhelm.errors import Unreachable as Unreachable
@@ -70,6 +72,9 @@ if TYPE_CHECKING:
     from tabhelm.locking import Lock as Lock
     from tabhelm.observe import Metrics as Metrics
     from tabhelm.observe import Reign as Reign
+    from tabhelm.ports.database import Index as Index
+    from tabhelm.ports.database import KeyRange as KeyRange
+    from tabhelm.ports.database import Store as Store
     from tabhelm.queue import Batch as Batch
     from tabhelm.queue import Queue as Queue
     from tabhelm.queue import QueueStats as QueueStats
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "tabhelm.browser.own_database": ("database",),
     "tabhelm.browser.page": ("join",),
     "tabhelm.election": ("LeadershipPolicy", "Takeover"),
     "tabhelm.errors": (
@@ -92,7 +98,8 @@ _HOMES = {
         ),
         *("AskRefused", "AskTimeout", "HandlerFailed", "LeaderChanged", "NoHandler", "NoLeader", "TooManyCalls"),
         *("CircuitOpen", "FlightFailed", "LockLost", "LockReentered", "LockTimeout", "LockUnavailable", "NotCloneable"),
-        *("LeadershipLost", "NoAuthority", "NotInBrowser", "NotJoined", "QuotaExceeded", "TabhelmError", "Unreachable"),
+        *("LeadershipLost", "NoAuthority", "NotInBrowser", "NotJoined", "QuotaExceeded", "StaleOwner"),
+        *("TabhelmError", "Unreachable"),
     ),
     "tabhelm.host.joined": ("JoinedTab", "Presence"),
     "tabhelm.leadership": (
@@ -103,6 +110,7 @@ _HOMES = {
     "tabhelm.leadership.serving": ("Call",),
     "tabhelm.locking": ("Lock",),
     "tabhelm.observe": ("Metrics", "Reign"),
+    "tabhelm.ports.database": ("Index", "KeyRange", "Store"),
     "tabhelm.queue": ("Batch", "Queue", "QueueStats"),
     "tabhelm.queue.records": ("Outcome",),
 }

@@ -8,7 +8,7 @@ TabhelmError
 ├── QueueFull                             a queue holds as much as its limits allow; nothing was stored
 ├── WrongResource          (ValueError)   a queue was to be flushed under another resource's leadership
 ├── MalformedToken         (ValueError)   a fencing token or its header cannot be read
-├── StaleToken                            a newer owner has been seen; carries the high water
+├── StaleOwner                            a newer owner was seen where the token was shown; carries the high water
 ├── LeadershipLost                        this holder no longer leads: its token is revoked, its loop must end
 │   └── SplitAuthority                    another live authority owns the resource's epoch record
 ├── NotInBrowser           (RuntimeError) a tab can only be joined from Python that runs in a page or its worker
@@ -112,10 +112,22 @@ class MalformedToken(TabhelmError, ValueError):
     code = "malformed-token"
 
 
-class StaleToken(TabhelmError):
-    """A newer owner has been seen where the token was shown."""
+class StaleOwner(TabhelmError):
+    """A newer owner was seen where the token was shown: nothing may be written with it.
 
-    code = "stale-token"
+    ``resource`` is the token's; ``epoch``, ``owner_id`` and ``seq`` are the high water, ``seq`` that of the token's
+    stream. ``overtaken``: it was the same owner, with a later token of the same stream; a new token will do.
+    """
+
+    code = "stale-owner"
+
+    def __init__(self, message: str, *, resource: str, epoch: int, owner_id: str, seq: int, overtaken: bool) -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.epoch = epoch
+        self.owner_id = owner_id
+        self.seq = seq
+        self.overtaken = overtaken
 
 
 class LeadershipLost(TabhelmError):

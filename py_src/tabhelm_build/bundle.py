@@ -28,8 +28,9 @@ RUNTIME_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_s
 BUNDLED = ("tabhelm.mjs", "extras.mjs", "engine.mjs")
 """Made into one file each: a page loads one script, an engine another, and neither can be a mixture of two builds.
 What few pages use is a third."""
-SOURCES = ("boot.mjs", "desk.mjs", "window.mjs", "explain.mjs", "offline.mjs", "offline.d.mts", "tabhelm.d.ts")
+SOURCES = ("boot.mjs", "desk.mjs", "window.mjs", "explain.mjs", "offline.mjs", "guard.mjs")
 """Served as they are."""
+TYPES = ("tabhelm.d.ts", "offline.d.mts", "guard.d.mts")
 SERVICE_WORKER = "service-worker.js"
 """One script for ``register()``, ``importScripts()`` and ``import`` alike, with the hash of each file that it keeps."""
 KEPT_FILES = "service-worker-files.mjs.j2"
@@ -147,7 +148,7 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
     stage = CACHE / f"stage-{out.name}"
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir()
-    for path in [*WEB.glob("*.mjs"), *(WEB / name for name in SOURCES if name.endswith("ts"))]:
+    for path in [*WEB.glob("*.mjs"), *(WEB / name for name in TYPES)]:
         shutil.copyfile(path, stage / path.name)
     upstream = json.loads((RUNTIME / "pyodide-lock.json").read_text(encoding="utf-8"))
     packages = {path.name.split("-")[0]: path for path in (micropip, wheel)}
@@ -172,7 +173,7 @@ def _assemble(out: Path, tag: str, wheel: Path, micropip: Path, snapshot: Path) 
         "lock": {"info": upstream["info"], "packages": beside},
     }
     rendered = [_render(path.name, stage, facts) for path in _templates() if path.name != KEPT_FILES]
-    for name in (*SOURCES, *rendered):
+    for name in (*SOURCES, *TYPES, *rendered):
         shutil.copyfile(stage / name, out / name)
     _bundle(stage, out)
     _service_worker(stage, out, facts)
