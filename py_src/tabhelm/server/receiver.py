@@ -149,7 +149,7 @@ class FencedReceiver(Generic[T]):
     async def _write(self, scope: Scope, receive: Receive) -> list[Result]:
         if scope["method"] != "POST":
             raise Problem(405, PLAIN, "Only POST is understood here", headers={"allow": "POST"})
-        resource: str | None = None
+        resource = UNKNOWN
         try:
             self._check_form(scope)
             subject = await self._subject(scope)
@@ -159,14 +159,14 @@ class FencedReceiver(Generic[T]):
             body = await read_body(scope, receive, self._max_body)
             write = read_write(token, key, body, self._max_operations)
         except Repeated as error:
-            self._count("malformed", resource)
+            self.metrics.count("malformed", resource)
             raise malformed(f"{error}: it must come once") from error
         except TooLarge as error:
-            self._count("malformed", resource)
+            self.metrics.count("malformed", resource)
             raise Problem(413, PLAIN, "The body is too large", f"at most {self._max_body} bytes are read") from error
         except Problem as problem:
             if problem.status in (400, 413, 415):
-                self._count("malformed", resource)
+                self.metrics.count("malformed", resource)
             raise
         results = await self._perform(write, subject)
         return self._single(write, results[0]) if write.single else results
@@ -183,7 +183,7 @@ class FencedReceiver(Generic[T]):
             found = self._authenticate(scope)
             subject = await found if inspect.isawaitable(found) else found
         except Denied as denial:
-            self._count("denied", None)
+            self.metrics.count("denied")
             title = "Sign in first" if denial.status == 401 else "This is not allowed"
             raise Problem(denial.status, PLAIN, title, denial.reason) from denial
         if not isinstance(subject, str) or not subject or not storable(subject):
@@ -198,10 +198,10 @@ class FencedReceiver(Generic[T]):
                 lambda transaction: perform(transaction, write, subject, self._guard, self._apply, now, self._retention)
             )
         except Refused as refusal:
-            self._count("overtaken" if refusal.kind == "overtaken" else "stale", resource)
+            self.metrics.count("overtaken" if refusal.kind == "overtaken" else "stale", resource)
             raise refusal.problem from None
         except StoreBusy as error:
-            self._count("busy", resource)
+            self.metrics.count("busy", resource)
             log.warning("a write to %a has to come again: %s", resource, escaped(str(error)))
             headers = {"retry-after": str(_BUSY_RETRY_AFTER)}
             detail = (
@@ -209,13 +209,13 @@ class FencedReceiver(Generic[T]):
             )
             raise Problem(503, BUSY, "The database is busy", detail, headers=headers) from error
         except Exception as error:
-            self._count("failed", resource)
+            self.metrics.count("failed", resource)
             log.exception("a write to %a failed", resource)
             raise Problem(500, FAILED, "The receiver failed", "Its log says why.") from error
         if not results:
-            self._count("barrier", resource)
+            self.metrics.count("barrier", resource)
         for status, times in Counter(result.status for result in results).items():
-            self._count(_COUNTED[status], resource, times)
+            self.metrics.count(_COUNTED[status], resource, times)
         self._sweeper.owe(sum(result.status in ("committed", "rejected") for result in results))
         return results
 
@@ -230,6 +230,3 @@ class FencedReceiver(Generic[T]):
             title = "The key was used with another payload" if result.key_reused else "The operation was rejected"
             raise Problem(422, kind, title, result.detail, more=more)
         return [result]
-
-    def _count(self, what: What, resource: str | None, times: int = 1) -> None:
-        self.metrics.count(what, UNKNOWN if resource is None else resource, times)
