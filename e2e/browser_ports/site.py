@@ -6,6 +6,7 @@ strict policy that the demo server sends.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import mimetypes
 import os
@@ -15,6 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tabhelm.server import LeaseService, MemoryLeaseStore
+from tabhelm.simulated import HttpRequest, asgi_handler
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = Path(__file__).resolve().parent
@@ -55,12 +59,25 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(200, b"<!doctype html><title>blank</title>", "text/html")
         elif path == "/sources.json":
             self.answer(200, json.dumps(sources()).encode(), "application/json")
+        elif parts[0] == "leases":
+            self.lease()
         elif parts[0] == "odd":
             self.odd(parts[1])
         elif len(parts) >= 2:
             self.file(parts)
 
     do_POST = do_GET
+    do_DELETE = do_GET
+
+    def lease(self) -> None:
+        """What the lease service says. That a client has gone is not noticed."""
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = HttpRequest(self.command, f"{path}?{query}", headers, body.decode(), "")
+        answering = asyncio.run_coroutine_threadsafe(self.server.leases(request), self.server.loop)  # type: ignore[attr-defined]
+        answer = answering.result(30)
+        self.answer(answer.status, answer.body.encode(), answer.headers["content-type"])
 
     def file(self, parts: list[str]) -> None:
         match parts:
@@ -130,6 +147,8 @@ class _Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.until_released = threading.Event()
+        self.loop = asyncio.new_event_loop()
+        self.leases = asgi_handler(LeaseService(MemoryLeaseStore()))
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that goes away in mid-answer is no news."""
@@ -141,12 +160,15 @@ def serve() -> Iterator[str]:
     server = _Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
+    looping = threading.Thread(target=server.loop.run_forever, daemon=True)
+    looping.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.until_released.set()
         server.shutdown()
         server.server_close()
+        server.loop.call_soon_threadsafe(server.loop.stop)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,188 @@
+"""A site with users: its receiver and its lease service know who is signed in, by a cookie or by a bearer token.
+
+The demo's pages and bundle are served beside them. A browser says which device it is by a cookie, so that the network
+between one device and this server can be cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tabhelm.server import Denied, Effect, FencedReceiver, LeaseService, SqliteFenceStore, SqliteLeaseStore
+from tabhelm_build.demo_app import demo_app
+
+LEASES = "/api/leases"
+
+
+@dataclass
+class DeviceSite:
+    """``cut``: devices whose requests never arrive. ``asked``: ``(device, user, method, path)`` of what arrived for the
+    receiver and the lease service. ``bearers``: whose bearer token is whose."""
+
+    port: int
+    database: Path
+    cut: set[str] = field(default_factory=set)
+    asked: list[tuple[str, str, str, str]] = field(default_factory=list)
+    bearers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def sign_in(self, user: str, device: str) -> str:
+        """The URL of a page that signs this user in."""
+        return f"{self.url}/sign-in?user={user}&device={device}"
+
+    def sign_out(self) -> str:
+        return f"{self.url}/sign-out"
+
+    def effects(self) -> list[dict[str, Any]]:
+        """The accepted effects in order, with the subject that the server took their sender for."""
+        with contextlib.closing(sqlite3.connect(self.database)) as connection:
+            rows = connection.execute("SELECT subject, op_id, payload, token FROM effects ORDER BY n").fetchall()
+        return [
+            {"subject": subject, "op_id": op_id, "payload": json.loads(payload), **json.loads(token)}
+            for subject, op_id, payload, token in rows
+        ]
+
+    def requests(self, device: str, method: str, path: str) -> int:
+        """How many of these have arrived."""
+        return sum((each[0], each[2]) == (device, method) and each[3].startswith(path) for each in list(self.asked))
+
+
+class _Users:
+    """Lets nobody in who is not signed in, and nothing of a device that is cut off."""
+
+    def __init__(self, app: ASGIApp, site: DeviceSite, closing: asyncio.Event) -> None:
+        self._app = app
+        self._site = site
+        self._closing = closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/api/"):
+            device = _cookie(scope, "device")
+            if device in self._site.cut:
+                await self._closing.wait()  # nothing ever comes back
+                return
+            user = _signed_in(scope, self._site) or "nobody"
+            self._site.asked.append((device, user, scope["method"], scope["path"]))
+        await self._app(scope, receive, send)
+
+
+def _cookie(scope: Scope, name: str) -> str:
+    cookies: SimpleCookie = SimpleCookie()
+    for key, value in scope["headers"]:
+        if key == b"cookie":
+            cookies.load(value.decode("latin-1"))
+    return cookies[name].value if name in cookies else ""
+
+
+def _signed_in(scope: Scope, site: DeviceSite) -> str:
+    for key, value in scope["headers"]:
+        if key == b"authorization":
+            return site.bearers.get(value.decode("latin-1").removeprefix("Bearer "), "")
+    return _cookie(scope, "user")
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS effects (n INTEGER PRIMARY KEY, subject TEXT, op_id TEXT, payload TEXT, token TEXT)"
+    )
+
+
+def _apply(effect: Effect, connection: sqlite3.Connection) -> None:
+    token = effect.token
+    shown = {"domain": token.domain, "resource": token.resource, "epoch": token.epoch, "owner": token.owner_id}
+    values = (effect.subject, effect.op_id, json.dumps(effect.payload), json.dumps(shown))
+    connection.execute("INSERT INTO effects (subject, op_id, payload, token) VALUES (?, ?, ?, ?)", values)
+
+
+async def _app(site: DeviceSite, bundle: Path, folder: Path, closing: asyncio.Event) -> ASGIApp:
+    demo = await demo_app(folder / "demo.db", bundle)
+
+    def authenticate(scope: Scope) -> str:
+        user = _signed_in(scope, site)
+        if not user:
+            raise Denied(401, "sign in first")
+        return user
+
+    receiver = FencedReceiver(_apply, SqliteFenceStore(site.database, setup=_set_up), authenticate=authenticate)
+    leases = LeaseService(SqliteLeaseStore(site.database), authenticate=authenticate)
+
+    async def sign_in(request: Request) -> Response:
+        page = HTMLResponse("<!doctype html><title>signed in</title>")
+        for name in ("user", "device"):
+            page.set_cookie(name, request.query_params[name], httponly=True, samesite="strict")
+        return page
+
+    async def sign_out(request: Request) -> Response:
+        page = HTMLResponse("<!doctype html><title>signed out</title>")
+        page.delete_cookie("user", httponly=True, samesite="strict")
+        return page
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> Any:
+        yield
+        await receiver.close()
+        await leases.close()
+
+    routes = [
+        Route("/sign-in", sign_in),
+        Route("/sign-out", sign_out),
+        Route("/api/operations", receiver),
+        Mount(LEASES, leases),
+        Mount("/", demo),
+    ]
+    return _Users(Starlette(routes=routes, lifespan=lifespan), site, closing)
+
+
+@contextlib.contextmanager
+def serve(bundle: Path) -> Iterator[DeviceSite]:
+    """Serve on a free port until the block ends."""
+    started = threading.Event()
+    servers: list[uvicorn.Server] = []
+    with contextlib.ExitStack() as stack:
+        # Named TCP: asyncio sets TCP_NODELAY on connections of such a listener only.
+        listener = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP))
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(256)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tabhelm-devices-")))
+        site = DeviceSite(listener.getsockname()[1], folder / "site.db")
+
+        async def run() -> None:
+            closing = asyncio.Event()
+            app = await _app(site, bundle, folder, closing)
+            config = uvicorn.Config(
+                app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, timeout_keep_alive=75
+            )
+            servers.append(uvicorn.Server(config))
+            started.set()
+            await servers[0].serve(sockets=[listener])
+            closing.set()
+
+        thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+        thread.start()
+        assert started.wait(20), "the server did not start"
+        try:
+            yield site
+        finally:
+            servers[0].should_exit = True
+            thread.join(10)

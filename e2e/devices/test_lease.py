@@ -1,0 +1,210 @@
+"""Two devices compete for one resource at a real lease service: one leads; it goes, whatever way; the other follows
+within the lease, and what the old one still writes is refused."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from e2e.devices.kit import HEADERS, LEASE_S, Device, device
+from e2e.devices.site import LEASES, DeviceSite
+from e2e.kit import join, until
+
+from tabhelm.testing.pytest_plugin import LaunchBrowser
+
+SLACK = 5.0
+"""Seconds for a loaded machine."""
+
+
+async def two(launch_browser: LaunchBrowser, site: DeviceSite) -> tuple[Device, Device]:
+    """The first leads and has written, the second waits."""
+    first = await device(launch_browser, site, "first")
+    await first.stand()
+    await first.leads()
+    assert await first.write("one") == 200
+    second = await device(launch_browser, site, "second")
+    await second.stand()
+    await second.waits()
+    return first, second
+
+
+async def follows(second: Device, since: float, within: float) -> float:
+    """The second leads and writes; seconds since then."""
+    leading = await second.leads(above=1, timeout=within + 20.0)
+    took = leading.at / 1000 - since
+    assert leading.epoch == 2 and took < within, f"{took:.1f} s"
+    assert await second.write("two") == 200
+    print(f"\nthe other device leads after {took:.2f} s")
+    return took
+
+
+async def test_one_leads_steps_down_and_the_other_leads_at_once(
+    launch_browser: LaunchBrowser, devices: DeviceSite
+) -> None:
+    first, second = await two(launch_browser, devices)
+    assert not await second.is_leading()
+    since = time.time()
+    await first.tab.evaluate("() => stands.job.election.stop('enough')")
+    await follows(second, since, 3.0)
+    assert await first.late("late") == 409
+    effects = devices.effects()
+    assert [effect["op_id"] for effect in effects] == ["one", "two"]
+    assert [effect["epoch"] for effect in effects] == [1, 2] and len({effect["domain"] for effect in effects}) == 1
+
+
+async def test_the_leading_device_is_killed(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
+    first, second = await two(launch_browser, devices)
+    kept = await first.tab.evaluate("() => stands.job.runs.at(-1).kept['Fencing-Token']")
+    workers = await first.browser.shared_workers()
+    since = time.time()
+    await first.tab.kill_process()
+    for worker in workers:
+        if await worker.alive():
+            await worker.kill_process()
+    await follows(second, since, LEASE_S + SLACK)
+    late = """async (token) => (await fetch("/api/operations", { method: "POST", body: '{"operations": []}',
+      headers: { "Fencing-Token": token, "Content-Type": "application/json" } })).status"""
+    assert await second.tab.evaluate(late, kept) == 409
+
+
+async def test_the_leading_tab_is_frozen_and_thawed(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
+    first, second = await two(launch_browser, devices)
+    since = time.time()
+    await first.tab.freeze()
+    await follows(second, since, LEASE_S + SLACK)
+    await first.tab.thaw()
+    assert await first.tab.evaluate(HEADERS) == "LeadershipLost"
+    assert await first.late("late") == 409
+    assert await first.tab.evaluate("() => stands.job.runs[0].abortedAt !== null")
+    await first.waits()
+    assert await second.is_leading() and not await first.is_leading()
+
+
+async def test_the_leading_device_is_cut_off(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
+    first, second = await two(launch_browser, devices)
+    since = time.time()
+    devices.cut.add("first")
+    lost = await first.tab.until(
+        "() => stands.job.runs[0].abortedAt !== null && stands.job.runs[0]", 20, "the first to give up"
+    )
+    assert lost["reason"] == "lease-renewal-failed"
+    assert lost["abortedAt"] / 1000 - since < 10.0 + SLACK
+    following = await second.leads(above=1)
+    assert following.at >= lost["abortedAt"], "nobody leads before the old one gave up"
+    await follows(second, since, LEASE_S + SLACK)
+    trouble = await first.tab.evaluate("() => events.filter(({ type }) => type === 'lease-trouble')")
+    assert trouble and trouble[-1]["detail"], "it says what is wrong"
+    devices.cut.clear()
+    assert await first.late("late") == 409
+    await until(lambda: _stands_by(first), "the first to ask again", 45)
+    assert await second.is_leading() and not await first.is_leading()
+
+
+async def _stands_by(device: Device) -> bool:
+    last = await device.tab.evaluate("() => events.filter(({ type }) => type === 'lease-trouble').at(-1)?.detail")
+    return last is None and (await device.status()).get("standby") is True
+
+
+async def test_the_leading_device_has_no_network(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
+    first, second = await two(launch_browser, devices)
+    since = time.time()
+    await first.browser.offline(True)
+    lost = await first.tab.until("() => stands.job.runs[0].abortedAt !== null && stands.job.runs[0]", 20)
+    assert lost["reason"] == "lease-renewal-failed"
+    await follows(second, since, LEASE_S + SLACK)
+    await first.browser.offline(False)
+    assert await first.late("late") == 409
+
+
+async def test_the_tab_that_leads_is_closed_while_another_of_its_device_lives(
+    launch_browser: LaunchBrowser, devices: DeviceSite
+) -> None:
+    first = await device(launch_browser, devices, "first")
+    leading = await first.browser.new_tab(f"{devices.url}/blank")
+    await join(leading)
+    other = Device("first", first.browser, leading, devices)
+    await other.stand()
+    await other.leads()
+    second = await device(launch_browser, devices, "second")
+    await second.stand()
+    await second.waits()
+    since = time.time()
+    await leading.close()
+    await follows(second, since, 3.0)
+
+
+async def test_check_is_an_answer_of_the_service(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
+    first = await device(launch_browser, devices, "first")
+    await first.stand()
+    await first.leads()
+    before = devices.requests("first", "POST", LEASES)
+    assert (
+        await first.tab.evaluate("() => stands.job.runs[0].ctx.check().then(() => 'ok', (error) => error.code)") == "ok"
+    )
+    assert devices.requests("first", "POST", LEASES) > before
+    devices.cut.add("first")
+    said = await first.tab.evaluate(check)
+    assert said in ("unreachable", "leadership-lost"), said
+
+
+@pytest.mark.parametrize("host", ["shared", "window"])
+async def test_the_apps_own_bearer_token_goes_with_each_request(
+    launch_browser: LaunchBrowser, devices: DeviceSite, host: str
+) -> None:
+    devices.bearers.update({"t1": "ann", "t2": "ann"})
+    first = await device(launch_browser, devices, "first", "nobody-in-particular", host=host)
+    await first.tab.evaluate("() => { window.bearer = 't1'; window.given = 0; }")
+    stand = """([resource, policy]) => tab.lead(resource, (ctx) => new Promise((resolve) => {
+      (window.epochs ??= []).push(ctx.epoch);
+      ctx.signal.addEventListener("abort", resolve);
+    }), { ...policy, leaseHeaders: async () => { given += 1; return { Authorization: `Bearer ${bearer}` }; } })"""
+    policy = {"authorities": ["server-lease"], "lease": LEASES}
+    await first.tab.evaluate(f"(how) => {{ window.election = ({stand})(how); }}", ["job", policy])
+    await first.tab.until("() => window.epochs?.length === 1", 20, "it to lead")
+    await first.tab.evaluate("() => { bearer = 't2'; }")
+    await first.tab.until("() => given >= 3", 20, "it to be renewed")
+    users = {user for name, user, _, path in devices.asked if path.startswith(LEASES)}
+    assert users == {"ann"}
+    await first.tab.evaluate("() => { bearer = 'of nobody'; }")
+    await first.tab.until("() => election.status.state !== 'leading'", 20, "it to lead no more")
+    reason = await first.tab.evaluate("() => events.findLast(({ from }) => from === 'leading').reason")
+    assert reason == "lease-renewal-failed"
+    detail = await first.tab.evaluate("() => events.find(({ type }) => type === 'lease-trouble').detail")
+    assert "HTTP 401" in detail
+
+
+async def test_two_users_have_a_leader_each(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
+    first = await device(launch_browser, devices, "first", "ann")
+    second = await device(launch_browser, devices, "second", "bob")
+    for each in (first, second):
+        await each.stand()
+    assert (await first.leads()).epoch == (await second.leads()).epoch == 1
+    for each, name in ((first, "anns"), (second, "bobs"), (first, "anns-2")):
+        assert await each.write(name) == 200
+    effects = devices.effects()
+    assert [(effect["subject"], effect["op_id"]) for effect in effects] == [
+        ("ann", "anns"),
+        ("bob", "bobs"),
+        ("ann", "anns-2"),
+    ]
+    assert len({effect["domain"] for effect in effects}) == 2, "their tokens can never be compared"
+
+
+async def test_a_policy_that_contradicts_itself_ends_by_name(
+    launch_browser: LaunchBrowser, devices: DeviceSite
+) -> None:
+    first = await device(launch_browser, devices, "first")
+    said = await first.tab.evaluate("""async () => {
+      const wrong = [{ lease: "/api/leases" }, { authorities: ["server-lease"] }, { lease: 7 },
+        { authorities: ["server-lease", "web-locks"], lease: "/api/leases" }];
+      const found = [];
+      for (const policy of wrong) {
+        try { found.push((await tab.lead("job", async () => {}, policy).stopped).error.message); }
+        catch (error) { found.push(error.message); }
+      }
+      return found;
+    }""")
+    for text, expected in zip(
+        said, ("go together", "lease is not given", "policy.lease 7 is not valid", "stands alone"), strict=True
+    ):
+        assert expected in text
