@@ -1,5 +1,6 @@
 /** What a person does about a queue: look at its dead letters, send them again, go on. Part of extras.mjs. */
 import { checkTexts } from "./checks.mjs";
+import { unboxed } from "./payloads.mjs";
 
 /** @typedef {import("./extras.mjs").Inside} Inside */
 /** @typedef {import("./queue.mjs").Queue} Queue */
@@ -7,7 +8,7 @@ import { checkTexts } from "./checks.mjs";
 /** @param {Inside} _ @param {Queue} queue */
 export async function deadLetters(_, queue) {
   const { letters, values } = await queue.call("deadLetters");
-  return letters.map((/** @type {any} */ { value, ...letter }) => (value === undefined ? letter : { ...letter, payload: values[value][0] }));
+  return letters.map((/** @type {any} */ { value, ...letter }) => (value === undefined ? letter : { ...letter, payload: unboxed(values[value]) }));
 }
 
 /** @param {Inside} _ @param {Queue} queue @param {readonly string[]} ids */

@@ -136,10 +136,10 @@ const last = new WeakMap();
 
 /**
  * Operations whose payloads go as structured clones, each with its payload's digest and size.
- * @param {Inside} _ @param {Queue} queue @param {object[]} operations @param {[unknown][]} values
+ * @param {Inside} _ @param {Queue} queue @param {object[]} operations @param {unknown[]} values
  */
 export async function digested(_, queue, operations, values) {
-  const read = (/** @type {[unknown]} */ [value], /** @type {number} */ at) =>
+  const read = (/** @type {unknown} */ value, /** @type {number} */ at) =>
     digest(value).catch((error) => {
       throw new TypeError(`payload ${values.length > 1 ? `of items[${at}] ` : ""}cannot be read: ${message(error)}`, { cause: error });
     });
@@ -147,8 +147,13 @@ export async function digested(_, queue, operations, values) {
   const turn = Promise.resolve(last.get(queue)).then(() => work);
   last.set(queue, turn.catch(() => {}));
   const digests = await turn;
+  // In the engine Python would make an int of a bigint, and a number of that: it goes in a box.
+  values.forEach((value, at) => typeof value === "bigint" && (values[at] = Object(value)));
   return operations.map((operation, at) => ({ ...operation, ...digests[at] }));
 }
+
+/** A value as it was enqueued. @param {unknown} value */
+export const unboxed = (value) => (value instanceof BigInt ? value.valueOf() : value);
 
 /**
  * Something in these items cannot be had: say what, and where.

@@ -79,7 +79,7 @@ export class Queue extends Emitter {
         fresh: id === undefined,
         partition: checkLabel(`${where(index)}partition`, partition),
       }));
-      values = clones && structuredClone(items.map(({ payload }) => [payload]));
+      if (clones) values = structuredClone(items.map(({ payload }) => payload));
     } catch (error) {
       await this.#extra("explain", items, where, clones);
       throw error;

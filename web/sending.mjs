@@ -4,6 +4,7 @@
  */
 import { bad, message, nameOf } from "./checks.mjs";
 import { core } from "./core.mjs";
+import { unboxed } from "./payloads.mjs";
 
 /** @typedef {import("./extras.mjs").Inside} Inside */
 /** @typedef {import("./tabhelm.js").Sending} Sending */
@@ -42,7 +43,7 @@ class Work {
     this.#answer(data, async (queue, signal, ensure) => {
       const operations = data.operations.map((/** @type {any} */ { payload, value, ...operation }) => ({
         ...operation,
-        payload: value === undefined ? JSON.parse(payload) : data.values[value][0],
+        payload: value === undefined ? JSON.parse(payload) : unboxed(data.values[value]),
       }));
       const { send, sendBatch } = queue.options;
       const fencing = { "Fencing-Token": data.header };
@@ -65,7 +66,7 @@ class Work {
 
   /** @param {any} data */
   headers(data) {
-    this.#answer(data, async (queue) => ({ headers: { ...(await queue.options.headers()) } }));
+    this.#answer(data, async (queue) => ({ headers: Object.fromEntries(new Headers(await queue.options.headers())) }));
   }
 
   /** Nobody waits for its outcome any more. @param {number} call @param {unknown} reason */

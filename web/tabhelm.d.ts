@@ -573,7 +573,7 @@ export interface QueueOptions {
    * Further HTTP headers, such as the app's own bearer token, or a function that gives them: called in the page before
    * each request. `Fencing-Token`, `Idempotency-Key` and `Content-Type` are tabhelm's own.
    */
-  headers?: Record<string, string> | (() => Record<string, string> | PromiseLike<Record<string, string>>);
+  headers?: HeadersInit | (() => HeadersInit | PromiseLike<HeadersInit>);
   /** What a payload may be: what JSON holds without loss, or whatever structured clone takes, which needs a sender of one's own (and is the default with one). */
   payloads?: "json" | "clone";
 }

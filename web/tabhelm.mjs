@@ -49,7 +49,8 @@ const QUEUE = {
   endpoint: checkUrl, scope: checkScope, flush: checkFlag, send: checkFunction, sendBatch: checkFunction, sendTimeoutMs: checkNumber,
   baseDelayMs: checkNumber, maxDelayMs: checkNumber, batch: checkWhole, lanes: checkWhole, maxAttempts: checkWhole,
   maxOperations: checkWhole, maxBytes: checkWhole, mode: oneOf("batch", "single"),
-  rejected: oneOf("dead", "block"), payloads: oneOf("json", "clone"), headers: (_, value) => value,
+  rejected: oneOf("dead", "block"), payloads: oneOf("json", "clone"),
+  headers: (_, value) => (typeof value === "function" ? value : Object.fromEntries(new Headers(value))),
 }; // prettier-ignore
 
 /** What few pages use: fetched from beside this module when it is first asked for. @returns {Promise<ReturnType<typeof import("./extras.mjs").of>>} */
