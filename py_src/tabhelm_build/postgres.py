@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import LiteralString
 
 from tabhelm_build.bootstrap import fail, say
 
@@ -136,12 +137,15 @@ class PostgresServer:
         import psycopg
         from psycopg import sql
 
-        with psycopg.connect(self.conninfo(), autocommit=True, options="-c lock_timeout=10s") as connection:
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
-            try:
-                yield f"{self.conninfo()} options='-c search_path={name} -c client_min_messages=warning'"
-            finally:
-                connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+        def run(statement: LiteralString) -> None:  # each in a session of its own: a test may end all of them
+            with psycopg.connect(self.conninfo(), autocommit=True, options="-c lock_timeout=10s") as connection:
+                connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
+
+        run("CREATE SCHEMA {}")
+        try:
+            yield f"{self.conninfo()} options='-c search_path={name} -c client_min_messages=warning'"
+        finally:
+            run("DROP SCHEMA {} CASCADE")
 
     def start(self) -> None:
         """Start it, and wait until it takes connections.
