@@ -27,7 +27,7 @@ async def test_a_newer_version_is_offered_and_taken_by_the_tab_that_wants_it(
     for tab in (ann, bob):
         await tab.until("() => document.querySelector('#update').checkVisibility()", timeout=60, what="the offer")
     await ann.show()
-    await ann.page.get_by_role("button", name="Use it here").click()
+    await ann.page.get_by_role("button", name="Use the newer version here").click()
     await ann.until(f"() => !window.mark && ({_READY})()", timeout=60, what="the tab to come back with the new version")
     assert (await ann.evaluate("() => demo.offline.status()"))["version"].startswith("newer-")
     await bob.until("() => !document.querySelector('#update').checkVisibility()", what="the offer to go")

@@ -82,7 +82,7 @@ def test_the_demo_s_service_worker_keeps_every_file_of_the_demo(server: DemoServ
     kept = json.loads(told.strip().removeprefix("tabhelmOffline(").removesuffix(");"))
     assert kept["base"] == "/tabhelm/" and kept["version"]
     assert "/blank" not in kept["files"]
-    assert {"/", "/demo/app.mjs", "/demo/keep.mjs", "/demo/style.css"} <= set(kept["files"])
+    assert {"/", "/demo/app.mjs", "/demo/offline.mjs", "/demo/style.css"} <= set(kept["files"])
     assert [path for path in kept["files"] if get(server, path).status_code != 200] == []
 
 

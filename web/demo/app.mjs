@@ -1,12 +1,12 @@
 // A field-inspection app in one page, several tabs of which work as one: whatever a tab records goes through the offline queue,
 // and the tab that leads sends it, once and in order.
+import { keepOffline } from "/tabhelm/offline.mjs";
 import { join } from "/tabhelm/tabhelm.mjs";
 import { caseList } from "./case-list.mjs";
 import { Cases } from "./cases.mjs";
 import { chaos } from "./chaos.mjs";
 import { $, say } from "./dom.mjs";
 import { effectsView } from "./effects-view.mjs";
-import { keep } from "./keep.mjs";
 import { plural } from "./names.mjs";
 import { QueueView } from "./queue-view.mjs";
 import { RECEIVER, leadReport } from "./report.mjs";
@@ -92,6 +92,21 @@ function showHost({ state, reason }) {
   problem(state === "lost" ? `The engine cannot be reached: ${reason}. This page goes on trying; nothing is lost.` : "");
 }
 
+/** A service worker keeps this page for when there is no network. */
+function keep() {
+  const offline = keepOffline({ worker: "/service-worker.js", tab });
+  if (test) window.demo.offline = offline;
+  offline.addEventListener("state", ({ detail: { state, reason } }) => {
+    say($("kept"), reason ? `Does not open offline: ${reason}.` : state === "ready" ? "Opens offline, too." : "");
+  });
+  offline.addEventListener("update", ({ detail }) => ($("update").hidden = !detail.waiting));
+  $("update").addEventListener("click", () => {
+    // Other tabs go on with what they have.
+    navigator.serviceWorker.oncontrollerchange = () => location.reload();
+    offline.activate();
+  });
+}
+
 async function start() {
   welcome();
   void server.ask();
@@ -144,8 +159,7 @@ async function start() {
   }));
   chaos({ record: (change) => void record(change), server, job, tell, attempt });
   for (const button of document.querySelectorAll("[data-needs-tab]")) button.disabled = false;
-  const offline = keep(tab);
-  if (test) window.demo.offline = offline;
+  keep();
   return story;
 }
 
