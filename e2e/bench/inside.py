@@ -9,6 +9,7 @@ from typing import Any
 
 import tabhelm
 from tabhelm import JoinedTab, LeaderContext
+from tabhelm.queue import Queue
 
 js: Any = import_module("js")
 TABS: list[JoinedTab] = []
@@ -47,3 +48,36 @@ async def elections(rounds: int, warm: int) -> str:
             ours.append(one)
             raw.append(other)
     return json.dumps({"ours": ours, "raw": raw})
+
+
+async def claims(names: Any, size: int, rounds: int, warm: int = 3) -> str:
+    """By turns: claim ``size`` operations from each queue and give them back. JSON: milliseconds by queue's name."""
+    tab = await tabhelm.join(app="bench")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    turns = {name: asyncio.Event() for name in names}
+    claimed = {name: asyncio.Event() for name in names}
+
+    def claiming(name: str) -> Any:
+        async def loop(context: LeaderContext, queue: Queue) -> None:
+            batches = queue.batches(context, limit=size)
+            while True:
+                await turns[name].wait()
+                turns[name].clear()
+                began = js.performance.now()
+                batch = await anext(batches)
+                found[name].append(float(js.performance.now() - began))
+                assert len(batch.operations) == size, len(batch.operations)
+                await batch.settle([])  # none has an outcome: all go back as they were
+                claimed[name].set()
+
+        return loop
+
+    for name in found:
+        tab.queue(name, loop=claiming(name))
+    for _ in range(rounds + warm):
+        for name in found:
+            turns[name].set()
+            await claimed[name].wait()
+            claimed[name].clear()
+    await tab.leave("enough")
+    return json.dumps({name: times[warm:] for name, times in found.items()})

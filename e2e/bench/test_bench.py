@@ -5,21 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from e2e.bench.run import Row, joined_page, python_page
+from e2e.bench.elections import from_a_page, from_python
+from e2e.bench.queues import claim_rows, enqueue_rows, flush_rows
+from e2e.bench.rows import Row
 from e2e.kit import Site
 
 from tabhelm.testing import ChaosBrowser
 
 
-def test_a_row_says_what_it_is_to_the_raw_lock() -> None:
-    row = Row.of("x", {"ours": [6.0, 9.0, 7.0], "raw": [2.0, 1.0, 2.0]}, goal=3.0)
-    assert (row.ours_ms, row.raw_ms, row.ratio, row.rounds) == (7.0, 2.0, 3.5, 3)
-    assert str(row).endswith("OVER")
+def test_a_row_says_what_it_is_to_the_other() -> None:
+    row = Row.of("x", [6.0, 9.0, 7.0], [2.0, 1.0, 2.0], at_most=3.0)
+    assert (row.ours.median, row.others.median, row.ratio.median, row.rounds) == (7.0, 2.0, 3.5, 3)
+    assert (row.ratio.low, row.ratio.high) == (3.0, 9.0)
+    assert row.met is False and str(row).endswith("MISSED")
+    assert Row.of("x", [6.0], [2.0], at_most=3.0, at_least=2.0).met
+    assert Row.of("x", [6.0], [2.0], at_least=4.0).met is False
+    assert Row.of("x", [6.0], [2.0]).met is None
 
 
 @pytest.mark.thorough
-async def test_the_benchmarks_run(browser: ChaosBrowser, site: Site, bundle: Path) -> None:
-    of_python = await python_page(await site.open(browser), site, bundle, rounds=2, warm=1)
-    of_page = await joined_page(await site.open(browser), "shared", rounds=2, warm=1)
+async def test_the_elections_run(browser: ChaosBrowser, site: Site, bundle: Path) -> None:
+    of_python = await from_python(await site.open(browser), site, bundle, rounds=2, warm=1)
+    of_page = await from_a_page(await site.open(browser), "shared", rounds=2, warm=1)
     assert of_python.rounds == of_page.rounds == 2
-    assert min(of_python.ours_ms, of_python.raw_ms, of_page.ours_ms, of_page.raw_ms) > 0
+    assert min(of_python.ours.low, of_python.others.low, of_page.ours.low, of_page.others.low) > 0
+
+
+@pytest.mark.thorough
+async def test_the_queues_run(site: Site, bundle: Path) -> None:
+    told: list[str] = []
+    rows = await enqueue_rows(site, told.append, rounds=2, singles=5, warm=1)
+    rows += await flush_rows(site, told.append, count=400, rounds=1, part=0.05)
+    rows += await claim_rows(site, bundle, told.append, few=100, many=300, rounds=2)
+    assert len(rows) == 8 and min(min(row.ours.low, row.others.low) for row in rows) > 0
+    assert told

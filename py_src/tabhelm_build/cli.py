@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import runpy
+import sys
 from pathlib import Path
 
 from tabhelm_build.bootstrap import fail
@@ -23,22 +24,22 @@ def main(arguments: list[str]) -> int:
     bundle.add_argument("--out", type=Path, default=DIST, help="another folder than dist/")
     bundle.add_argument("--build-tag", default="", help="make a different build of the same sources")
     commands.add_parser("test", help="style, types and tests: test [unit|e2e|all|thorough] [what pytest understands]")
-    commands.add_parser("bench", help="benchmarks beside raw browser APIs")
+    commands.add_parser("bench", help="benchmarks beside raw browser APIs and other queues: bench [--only PART]")
     if arguments[:1] == ["test"]:
         # Past argparse, which cannot tell pytest's arguments (-k name) from ours.
         from tabhelm_build.checks import test as run_tests
 
         given = len(arguments) > 1 and arguments[1] in ("unit", "e2e", "all", "thorough")
         return run_tests(arguments[1] if given else "all", arguments[2 if given else 1 :])
+    if arguments[:1] == ["bench"] and "--help" not in arguments:
+        return _bench(arguments[1:])  # it knows its parts
     options = parser.parse_args(arguments)
     match options.command:
         case "bundle":
             build_bundle(options.out, tag=options.build_tag)
             return 0
-        case "demo":
-            return _demo(options)
         case _:
-            return _bench()
+            return _demo(options)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -56,7 +57,7 @@ def _demo(options: argparse.Namespace) -> int:
     return serve(["--port", str(options.port), *(["--no-open"] if options.no_open else [])])
 
 
-def _bench() -> int:
+def _bench(arguments: list[str]) -> int:
     script = ROOT / "e2e" / "bench" / "run.py"
     if not script.exists():
         fail("this version has no benchmarks")
@@ -64,5 +65,6 @@ def _bench() -> int:
     from tabhelm_build.browsers import find_chromium
 
     find_chromium()
+    sys.argv = [str(script), *arguments]
     runpy.run_path(str(script), run_name="__main__")
     return 0
