@@ -126,7 +126,6 @@ async def test_a_handler_still_finds_the_exception(hostile: Client, caplog: pyte
     assert record.exc_info is not None and isinstance(record.exc_info[1], ValueError)
 
 
-@SQLITE
 @quickly
 @given(op_id=texts, partition=texts, payload=payloads, names=st.tuples(printable, printable, printable, printable))
 @example(op_id=FORGED, partition=FORGED, payload=FORGED, names=('"', "\\", "'", ";"))
