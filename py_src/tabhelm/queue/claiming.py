@@ -86,6 +86,7 @@ class Claiming:
         self._room = CLAIM_SIZE
         self._full = False
         self._visited: set[str] = set()
+        self._emptied: list[str] = []
         self._after = ""
 
     async def run(self, number: str, after: str, alone: Mapping[str, str]) -> Found:
@@ -98,6 +99,7 @@ class Claiming:
         in_flight = {name for claim in await claims for name in claim["partitions"]}
         released = self._release(await due)
         await self._look(await first, released, in_flight, after)
+        tx.delete_all(PARTITIONS, [[queue, name] for name in self._emptied])
         claim: Claim | None = None
         if self._claimed:
             claim = Claim(number, tuple(self._claimed), self._now)
@@ -213,12 +215,12 @@ class Claiming:
                 if self._full:
                     return
             if whole:
-                break
+                # Nothing is left to look at: whoever enqueues, or brings back what was taken, writes the record again.
+                self._emptied.append(name)
+                return
             keys = KeyRange([self._queue, name, line[-1].ordinal], [self._queue, name, []], lower_open=True)
             line = _operations(await self._tx.get_all(OPERATIONS, keys, index=LINE, count=size))
             whole = len(line) < size
-        if not taken:
-            self._tx.delete(PARTITIONS, [self._queue, name])  # empty: whoever enqueues writes it again
 
     def _may_go(self, operation: Operation, name: str, taken: bool) -> bool:
         """Claim an operation, or find it dead; false if the partition goes no further now."""
@@ -227,6 +229,8 @@ class Claiming:
         elif operation.unknown_since and operation.unknown_since < self._oldest:
             block = self._block
             self._dead.append(bury(self._tx, self._totals, operation, "outcome-unknown", self._now, block=block))
+            if block:
+                self._hint(blocked(self._queue, name), taken)
             return not block
         elif operation.not_before > self._now >= operation.delayed_at:
             self._wait(operation.not_before)
@@ -260,6 +264,7 @@ async def recover(tx: Transaction, queue: str, grant: Grant, now: float) -> int:
             record["unknown_since"] = record.get("unknown_since") or claim["claimed_at"] or now
             changed.append(record)
     tx.put_all(OPERATIONS, changed)
+    tx.put_all(PARTITIONS, [ready(queue, name) for name in dict.fromkeys(record["partition"] for record in changed)])
     tx.delete_all(CLAIMS, [[queue, claim["claim"]] for claim in claims])
     return len(changed)
 

@@ -12,18 +12,17 @@ from typing import Any
 
 from tabhelm.fencing.schema import DEAD_LETTERS, OPERATIONS, PARTITIONS
 from tabhelm.ports import Transaction
-from tabhelm.queue.partitions import blocked, ready
+from tabhelm.queue.partitions import ready
 from tabhelm.queue.records import Operation
 from tabhelm.queue.totals import Totals
 
 
 def bury(tx: Transaction, totals: Totals, operation: Operation, reason: str, now: float, *, block: bool) -> Operation:
-    """Make a live operation a dead letter."""
+    """Make a live operation a dead letter. With ``block``, its partition's record is the caller's to write."""
     dead = operation.changed(reason=reason, died_at=now, blocks=block)
     tx.put(DEAD_LETTERS, dead.to_record())
     if block:
         tx.put(OPERATIONS, dead.changed(payload="", value=None, value_size=0).to_record())
-        tx.put(PARTITIONS, blocked(dead.queue, dead.partition))
     else:
         tx.delete(OPERATIONS, [dead.queue, dead.ordinal])
     totals.live -= 1

@@ -2,7 +2,8 @@
 
 A record with ``ready`` is looked at by the next claim, one with ``due`` when its time has come, one with neither (its
 partition waits for a person) by none. Whoever enqueues writes ``ready`` without a look, which is cheap, and may say too
-much; the claim that looks then writes what is true. Nobody ever needs to walk through operations that cannot be sent.
+much; the claim that looks then writes what is true. A claim that takes all there is deletes the record; what comes back
+brings it along. So nobody ever needs to walk through operations that cannot be sent.
 """
 
 from __future__ import annotations

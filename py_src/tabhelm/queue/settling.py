@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from tabhelm.fencing.epochs import Grant, require_current
 from tabhelm.fencing.schema import CLAIMS, OPERATIONS, PARTITIONS, RECEIPTS, SETTLED
 from tabhelm.ports import KeyRange, Transaction
+from tabhelm.ports.database import Record
 from tabhelm.queue.claiming import Claim
 from tabhelm.queue.letters import bury
 from tabhelm.queue.options import Rejected
-from tabhelm.queue.partitions import waiting
+from tabhelm.queue.partitions import blocked, ready, waiting
 from tabhelm.queue.records import Operation, Outcome
 from tabhelm.queue.totals import Totals
 
@@ -53,16 +54,25 @@ class Settling:
         done: list[Operation] = []
         changed: list[Operation] = []
         still = {item.ordinal for item in left}
+        taken = set(record["ordinals"])
+        hints: dict[str, Record] = {}
+        """Where to look for what comes back."""
         for item in claim.operations:
-            outcome = None if item.ordinal in still else outcomes.get(item.op_id)
-            if outcome is None or outcome.status == "skipped":
+            if item.ordinal in still or item.ordinal not in taken:
                 continue
-            if outcome.done:
+            outcome = outcomes.get(item.op_id)
+            if outcome is None or outcome.status == "skipped":
+                hints.setdefault(item.partition, ready(self._queue, item.partition))
+            elif outcome.done:
                 done.append(item)
             elif outcome.status == "rejected":
-                self._bury(item, outcome)
+                hint = self._bury(item, outcome)
+                if hint is not None:
+                    hints[item.partition] = hint
             else:
-                changed.append(self._back(item, claim, outcome, delays.get(item.op_id, 0.0)))
+                changed.append(back := self._back(item, claim, outcome, delays.get(item.op_id, 0.0)))
+                hints.setdefault(item.partition, self._hint(back))
+        tx.put_all(PARTITIONS, list(hints.values()))
         if changed:
             tx.put_all(OPERATIONS, [item.to_record() for item in changed])
         if done:
@@ -70,12 +80,18 @@ class Settling:
         self.counted = bool(done or self._died)
         return self._died
 
-    def _bury(self, operation: Operation, outcome: Outcome) -> None:
+    def _hint(self, operation: Operation) -> Record:
+        if operation.not_before > self._now:
+            return waiting(self._queue, operation.partition, operation.not_before, self._now)
+        return ready(self._queue, operation.partition)
+
+    def _bury(self, operation: Operation, outcome: Outcome) -> Record | None:
         # One stopper a partition is enough.
         stopped = any(dead.blocks and dead.partition == operation.partition for dead in self._died)
         block = self._rejected == "block" and not stopped
         reason = outcome.detail or "rejected"
         self._died.append(bury(self._tx, self._totals, operation, reason, self._now, block=block))
+        return blocked(self._queue, operation.partition) if block else None
 
     def _back(self, operation: Operation, claim: Claim, outcome: Outcome, delay: float) -> Operation:
         """The operation after an attempt that neither committed nor rejected it."""
@@ -85,9 +101,7 @@ class Settling:
         if outcome.status in ("unknown", "failed"):
             back = back.changed(unknown_since=operation.unknown_since or claim.at)
         if delay > 0:
-            due = self._now + delay
-            back = back.changed(not_before=due, delayed_at=self._now)
-            self._tx.put(PARTITIONS, waiting(self._queue, operation.partition, due, self._now))
+            back = back.changed(not_before=self._now + delay, delayed_at=self._now)
         return back
 
     async def _commit(self, done: Sequence[Operation]) -> None:
