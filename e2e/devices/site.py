@@ -42,6 +42,7 @@ class DeviceSite:
     cut: set[str] = field(default_factory=set)
     asked: list[tuple[str, str, str, str]] = field(default_factory=list)
     bearers: dict[str, str] = field(default_factory=dict)
+    receivers: list[FencedReceiver[sqlite3.Connection]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -62,6 +63,11 @@ class DeviceSite:
             {"subject": subject, "op_id": op_id, "payload": json.loads(payload), **json.loads(token)}
             for subject, op_id, payload, token in rows
         ]
+
+    def refused(self) -> int:
+        """How many requests the receiver has refused for their token."""
+        totals = self.receivers[0].metrics.snapshot()["totals"]
+        return totals["stale"] + totals["overtaken"]
 
     def requests(self, device: str, method: str, path: str) -> int:
         """How many of these have arrived."""
@@ -124,7 +130,10 @@ async def _app(site: DeviceSite, bundle: Path, folder: Path, closing: asyncio.Ev
             raise Denied(401, "sign in first")
         return user
 
-    receiver = FencedReceiver(_apply, SqliteFenceStore(site.database, setup=_set_up), authenticate=authenticate)
+    store = SqliteFenceStore(site.database, setup=_set_up)
+    await store.run(lambda transaction: None)  # so that the table is there
+    receiver = FencedReceiver(_apply, store, authenticate=authenticate)
+    site.receivers.append(receiver)
     leases = LeaseService(SqliteLeaseStore(site.database), authenticate=authenticate)
 
     async def sign_in(request: Request) -> Response:

@@ -138,9 +138,8 @@ async def test_check_is_an_answer_of_the_service(launch_browser: LaunchBrowser, 
     await first.stand()
     await first.leads()
     before = devices.requests("first", "POST", LEASES)
-    assert (
-        await first.tab.evaluate("() => stands.job.runs[0].ctx.check().then(() => 'ok', (error) => error.code)") == "ok"
-    )
+    check = "() => stands.job.runs[0].ctx.check().then(() => 'ok', (error) => error.code)"
+    assert await first.tab.evaluate(check) == "ok"
     assert devices.requests("first", "POST", LEASES) > before
     devices.cut.add("first")
     said = await first.tab.evaluate(check)
