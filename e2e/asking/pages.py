@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from e2e.kit import Site, until
 from e2e.python_pages.kit import PythonPage
 
-from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing import ChaosBrowser
+from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
 STALL_MS = 15_000
 """Nobody hangs in these tests, but several interpreters boot at once: a leader that is only slow shall stay it."""
@@ -41,7 +42,8 @@ _ASK = """async ([method, args, options]) => {
     return { value: await asking.election.ask(method, args, options), ms: ms() };
   } catch (error) {
     const { name, code, message, outcome, handler } = error;
-    return { error: code, name, message, outcome, handler, ours: error instanceof tabhelm.TabhelmError, ms: ms() };
+    const told = { outcome: outcome ?? null, handler: handler ?? null };
+    return { error: code, name, message, ...told, ours: error instanceof tabhelm.TabhelmError, ms: ms() };
   }
 }"""
 _BEGIN = f"(given) => {{ asking.answer = ({_ASK})(given); }}"
@@ -156,7 +158,7 @@ for each in (stand_and_serve, ask, begin, answer, leading, said_to_lead, served,
 class Member(Protocol):
     """One tab that stands for the job, whatever runs its Python."""
 
-    tab: ChaosTab
+    tab: DrivenTab
     tab_id: str
 
     def ask(self, method: str, args: Any = None, **options: Any) -> Awaitable[dict[str, Any]]:
@@ -189,7 +191,7 @@ class Member(Protocol):
 class Page:
     """A page of the bundle."""
 
-    def __init__(self, tab: ChaosTab, tab_id: str) -> None:
+    def __init__(self, tab: DrivenTab, tab_id: str) -> None:
         self.tab = tab
         self.tab_id = tab_id
 
@@ -275,7 +277,7 @@ class Snake:
         return found
 
 
-async def page(browser: ChaosBrowser, site: Site, host: str = "shared", **policy: Any) -> Page:
+async def page(browser: DrivenBrowser, site: Site, host: str = "shared", **policy: Any) -> Page:
     """A joined page that stands; ``idempotent``: methods that its handlers may repeat."""
     tab = await site.joined(browser, host=host, stallAfterMs=STALL_MS, version="1.0", capabilities=["y", "x"])
     await tab.evaluate(_STAND, policy)
@@ -294,14 +296,15 @@ async def snake(browser: ChaosBrowser, site: Site, bundle: Path, **policy: Any) 
     return Snake(made, (await made("who"))["id"])
 
 
-async def member(browser: ChaosBrowser, site: Site, bundle: Path, kind: str, **policy: Any) -> Member:
+async def member(browser: DrivenBrowser, site: Site, bundle: Path, kind: str, **policy: Any) -> Member:
     """One of ``shared``, ``window`` (pages of the bundle) and ``python``."""
     if kind == "python":
+        assert isinstance(browser, ChaosBrowser), "pages of Python are driven in Chromium alone"
         return await snake(browser, site, bundle, **policy)
     return await page(browser, site, kind, **policy)
 
 
-async def team(browser: ChaosBrowser, site: Site, bundle: Path, *kinds: str, **policy: Any) -> list[Member]:
+async def team(browser: DrivenBrowser, site: Site, bundle: Path, *kinds: str, **policy: Any) -> list[Member]:
     """Members of these kinds; the first leads, and all others know it."""
     members: list[Member] = []
     for kind in kinds:

@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e.kit import Site, uncaught, until
 
-from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing import ChaosBrowser
+from tabhelm.testing.driver import DrivenBrowser
 
 from .pages import Page, begun, known, leader_of, member, page, team
 
 KINDS = ["shared", "window", "python"]
-MAINLY = ["shared", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS[1:])]
-"""The same code in another setting: who asks, and what comes back to whom, is tested in all of them."""
-GOES: dict[str, Callable[[ChaosTab], Awaitable[Any]]] = {
+GOES: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "closed": lambda tab: tab.close(),
     "crashed": lambda tab: tab.kill_process(),
     "frozen": lambda tab: tab.freeze(),
 }
+ENGINES_AND_KINDS = [
+    *(("chromium", kind) for kind in KINDS),
+    *((engine, kind) for engine in ("firefox", "webkit") for kind in ("shared", "window")),
+]
+LEADER_GOES = [(*each, how) for each in ENGINES_AND_KINDS for how in GOES if how != "frozen" or each[0] == "chromium"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_whoever_asks_is_answered(browser: ChaosBrowser, site: Site, bundle: Path, kind: str) -> None:
-    members = await team(browser, site, bundle, kind, "shared", "window", "python")
+def in_each(*names: str, main: Container[str] = (), given: Sequence[Sequence[str]] = ENGINES_AND_KINDS) -> Any:
+    """Who leads, in which engine, and ``names``. What none of ``main`` matches is the same code in one more setting
+    (who asks, and what comes back to whom, is tested in all of them); ``main`` may name engines, with or without kinds
+    (``webkit``, ``webkit-shared``), and whole settings."""
+
+    def usual(each: Sequence[str]) -> bool:
+        return any("-".join(each[:length]) in main for length in range(1, len(each) + 1))
+
+    marks = {True: [], False: [pytest.mark.thorough]}
+    settings = [pytest.param(*each, id="-".join(each), marks=marks[usual(each)]) for each in given]
+    return pytest.mark.parametrize(("engine", "kind", *names), settings, indirect=["engine"])
+
+
+SHARED = {"chromium-shared", "firefox-shared", "webkit-shared"}
+IN_CHROMIUM = pytest.mark.parametrize(
+    "engine", ["chromium", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("firefox", "webkit"))],
+    indirect=True,
+)  # fmt: skip
+"""Elsewhere it is the same code in one more setting."""
+
+
+def others(driven: DrivenBrowser) -> list[str]:
+    """Who stands beside the leader. Pages of Python are driven in Chromium alone."""
+    return KINDS if driven.engine == "chromium" else ["shared", "window"]
+
+
+@in_each(main={"chromium", *SHARED})
+async def test_whoever_asks_is_answered(driven: DrivenBrowser, site: Site, bundle: Path, kind: str) -> None:
+    members = await team(driven, site, bundle, kind, *others(driven))
     leader = members[0]
     args = {"force": True, "n": [1, 2.5, None], "text": "é\u2028\U0001f600"}
     for asker in members:
@@ -36,15 +66,15 @@ async def test_whoever_asks_is_answered(browser: ChaosBrowser, site: Site, bundl
         assert (await asker.ask("none"))["value"] is None
     served = [seen for seen in await leader.served() if seen[2].startswith("key of ")]
     assert [seen[1] for seen in served] == [asker.tab_id for asker in members]
-    assert [seen[3] for seen in served][-1] == "2.0"
+    assert [seen[3] for seen in served][-1] == ("2.0" if others(driven)[-1] == "python" else "1.0")
     for asker in members:
         if isinstance(asker, Page):
             assert await uncaught(asker.tab) == []
 
 
-@pytest.mark.parametrize("kind", MAINLY)
-async def test_what_goes_wrong_is_told_to_the_asker(browser: ChaosBrowser, site: Site, bundle: Path, kind: str) -> None:
-    members = await team(browser, site, bundle, kind, "shared", "window", "python")
+@in_each(main=SHARED)
+async def test_what_goes_wrong_is_told_to_the_asker(driven: DrivenBrowser, site: Site, bundle: Path, kind: str) -> None:
+    members = await team(driven, site, bundle, kind, *others(driven))
     for asker in members:
         failed = await asker.ask("fail")
         assert (failed["error"], failed["name"], failed["ours"]) == ("handler-failed", "HandlerFailed", True)
@@ -59,11 +89,11 @@ async def test_what_goes_wrong_is_told_to_the_asker(browser: ChaosBrowser, site:
         assert ".items[1].at" in lossy["handler"]["message"]
         late = await asker.ask("wait", timeoutMs=300)
         assert (late["error"], late["outcome"]) == ("ask-timeout", "unknown") and late["ms"] < 2_000
-    assert len(await members[0].served()) == 4
+    assert len(await members[0].served()) == len(members)
 
 
-async def test_what_cannot_be_sent_is_refused_before_anything_is(browser: ChaosBrowser, site: Site) -> None:
-    first = await page(browser, site)
+async def test_what_cannot_be_sent_is_refused_before_anything_is(driven: DrivenBrowser, site: Site) -> None:
+    first = await page(driven, site)
     await until(first.leads, "the first to lead")
     caught = """async (args) => {
       const given = [{ rows: [1, { at: new Map() }] }, { n: 1n }, "x".repeat(100_001), "é".repeat(20_000)];
@@ -78,23 +108,22 @@ async def test_what_cannot_be_sent_is_refused_before_anything_is(browser: ChaosB
       (given) => asking.election.ask(...given).catch(({ name, message }) => `${name}: ${message}`)))"""
     told: list[str] = await first.tab.evaluate(wrong)
     assert all(each.startswith("TypeError: ") for each in told) and 'no option "timeout"' in told[2]
-    aborted = """async () => {
-      const stop = new AbortController();
-      const asked = asking.election.ask("wait", null, { signal: stop.signal });
-      setTimeout(() => stop.abort(new Error("enough")), 50);
-      return asked.catch(({ message }) => message);
-    }"""
-    assert await first.tab.evaluate(aborted) == "enough"
+    await first.tab.evaluate("""() => {
+      asking.stop = new AbortController();
+      const asked = asking.election.ask("wait", null, { signal: asking.stop.signal });
+      asking.aborted = asked.catch(({ message }) => message);
+    }""")
+    await begun(first)
+    assert await first.tab.evaluate("() => (asking.stop.abort(new Error('enough')), asking.aborted)") == "enough"
     assert await uncaught(first.tab) == []
 
 
-@pytest.mark.parametrize("how", GOES)
-@pytest.mark.parametrize("kind", MAINLY)
+@in_each("how", main={"chromium-shared", "firefox-shared-crashed", "webkit-shared-crashed"}, given=LEADER_GOES)
 async def test_the_leader_goes_in_the_middle(
-    browser: ChaosBrowser, site: Site, bundle: Path, kind: str, how: str
+    driven: DrivenBrowser, site: Site, bundle: Path, kind: str, how: str
 ) -> None:
-    keeper = await page(browser, site, requires=["nobody has it"])  # the shared engine lives in its process
-    members = await team(browser, site, bundle, kind, "shared", "window", "python")
+    keeper = await page(driven, site, requires=["nobody has it"])  # the shared engine lives in its process
+    members = await team(driven, site, bundle, kind, *others(driven))
     askers = [*members[1:], keeper]
     for asker in askers:
         await asker.begin("wait", timeoutMs=60_000)
@@ -110,12 +139,12 @@ async def test_the_leader_goes_in_the_middle(
         assert (await asker.ask("echo"))["value"]["by"] == second.tab_id
 
 
-@pytest.mark.parametrize("kind", MAINLY)
+@in_each(main={"chromium-shared"})
 async def test_an_idempotent_handler_is_asked_again_with_the_same_key(
-    browser: ChaosBrowser, site: Site, bundle: Path, kind: str
+    driven: DrivenBrowser, site: Site, bundle: Path, kind: str
 ) -> None:
-    keeper = await page(browser, site, requires=["nobody has it"])
-    members = await team(browser, site, bundle, kind, "shared", "python", idempotent=["wait"])
+    keeper = await page(driven, site, requires=["nobody has it"])
+    members = await team(driven, site, bundle, kind, others(driven)[0], others(driven)[-1], idempotent=["wait"])
     await keeper.begin("wait", {"n": 1}, timeoutMs=60_000)
     await begun(members[0])
     first = await members[0].served()
@@ -127,22 +156,23 @@ async def test_an_idempotent_handler_is_asked_again_with_the_same_key(
     assert await second.served() == first
 
 
-async def test_a_question_waits_for_a_leader_and_no_longer_than_told(browser: ChaosBrowser, site: Site) -> None:
-    asker = await page(browser, site, requires=["nobody has it"])
+async def test_a_question_waits_for_a_leader_and_no_longer_than_told(driven: DrivenBrowser, site: Site) -> None:
+    asker = await page(driven, site, requires=["nobody has it"])
     alone = await asker.ask("echo", timeoutMs=300)
     assert (alone["error"], alone["outcome"]) == ("no-leader", None) and 250 < alone["ms"] < 1_000
     await asker.begin("echo", 7, timeoutMs=30_000)
-    other = await page(browser, site, "window")
+    other = await page(driven, site, "window")
     assert (await asker.answer())["value"] == {"by": other.tab_id, "args": 7}
 
 
+@IN_CHROMIUM
 async def test_an_answer_survives_the_death_of_the_askers_engine(
-    browser: ChaosBrowser, site: Site, bundle: Path
+    driven: DrivenBrowser, site: Site, bundle: Path
 ) -> None:
-    leader = await page(browser, site, "window")
+    leader = await page(driven, site, "window")
     await until(leader.leads, "the first to lead")
-    maker = await site.joined(browser)  # the shared engine lives in its process
-    asker = await page(browser, site, requires=["nobody has it"])
+    maker = await site.joined(driven)  # the shared engine lives in its process
+    asker = await page(driven, site, requires=["nobody has it"])
     await known([asker], leader)
     engine = await asker.tab.evaluate("() => tab.engine.id")
     await asker.begin("wait", timeoutMs=60_000)
@@ -154,9 +184,10 @@ async def test_an_answer_survives_the_death_of_the_askers_engine(
     assert len(await leader.served()) == 1
 
 
-async def test_a_loop_in_the_middle_of_which_nobody_serves_yet(browser: ChaosBrowser, site: Site) -> None:
-    asker = await page(browser, site, requires=["nobody has it"])
-    slow = await site.joined(browser, host="window")
+@IN_CHROMIUM
+async def test_a_loop_in_the_middle_of_which_nobody_serves_yet(driven: DrivenBrowser, site: Site) -> None:
+    asker = await page(driven, site, requires=["nobody has it"])
+    slow = await site.joined(driven, host="window")
     await slow.evaluate(
         """() => { tab.lead("job", async (ctx) => {
           await new Promise((ready) => (window.ready = ready));
@@ -170,11 +201,11 @@ async def test_a_loop_in_the_middle_of_which_nobody_serves_yet(browser: ChaosBro
     assert (await asker.answer())["value"] == "at last"
 
 
-@pytest.mark.parametrize("kind", MAINLY)
+@in_each(main=SHARED)
 async def test_state_reaches_all_and_those_who_come_late(
-    browser: ChaosBrowser, site: Site, bundle: Path, kind: str
+    driven: DrivenBrowser, site: Site, bundle: Path, kind: str
 ) -> None:
-    members = await team(browser, site, bundle, kind, "shared", "window", "python")
+    members = await team(driven, site, bundle, kind, *others(driven))
     leader = members[0]
     for number in range(1, 6):
         await leader.publish({"connected": number})
@@ -192,7 +223,7 @@ async def test_state_reaches_all_and_those_who_come_late(
         assert [state["number"] for state in states] == [1, 2, 3, 4, 5]
         assert {state["tabId"] for state in states} == {leader.tab_id}
         assert all(state["current"] and not state["missed"] for state in states)
-    late = [await member(browser, site, bundle, other) for other in KINDS]
+    late = [await member(driven, site, bundle, other) for other in others(driven)]
     await all_see({"connected": 5}, late)
     await leader.tab.close()
     second = await leader_of([*members[1:], *late])

@@ -13,6 +13,7 @@ from tabhelm.testing import ChaosBrowser, ChaosTab
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
 from .bodies import end, hold, inside, locks, outcome, queued, state
+from .settings import in_each_engine
 
 HOSTS = ["shared", "window"]
 
@@ -26,7 +27,7 @@ async def quiet(*tabs: DrivenTab) -> None:
         assert await uncaught(tab) == []
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@in_each_engine("host", HOSTS, HOSTS, elsewhere="shared")
 async def test_one_at_a_time_in_order_and_the_value_comes_back(driven: DrivenBrowser, site: Site, host: str) -> None:
     a, b, c = await crew(driven, site, 3, host)
     await hold(a)
@@ -63,7 +64,7 @@ async def test_shared_and_exclusive(driven: DrivenBrowser, site: Site) -> None:
     await quiet(a, b, c)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@in_each_engine("host", HOSTS, HOSTS, elsewhere="shared")
 async def test_a_timeout_names_the_holder_and_leaves_no_request(driven: DrivenBrowser, site: Site, host: str) -> None:
     a, b = await crew(driven, site, 2, host)
     await hold(a)
@@ -110,7 +111,7 @@ async def test_an_abort_withdraws_the_request_at_once(driven: DrivenBrowser, sit
     await quiet(a, b)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@in_each_engine("host", HOSTS, HOSTS, elsewhere="shared")
 async def test_an_exception_arrives_as_itself_and_frees_the_lock(driven: DrivenBrowser, site: Site, host: str) -> None:
     a, b = await crew(driven, site, 2, host)
     await hold(a)

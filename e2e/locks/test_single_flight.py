@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from e2e.kit import STALL_MS, Site, uncaught
+from e2e.kit import STALL_MS, Opens, Site, TabT, uncaught
 
-from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing import ChaosBrowser
+from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
 from .bodies import FLIGHT, fly, landed, queued, runs
+from .settings import in_each_engine
 
 
-async def crew(browser: ChaosBrowser, site: Site, *hosts: str) -> list[ChaosTab]:
+async def crew(browser: Opens[TabT], site: Site, *hosts: str) -> list[TabT]:
     return [await site.joined(browser, host=host) for host in hosts]
 
 
-async def quiet(*tabs: ChaosTab) -> None:
+async def quiet(*tabs: DrivenTab) -> None:
     for tab in tabs:
         assert await uncaught(tab) == []
 
@@ -24,9 +26,9 @@ async def quiet(*tabs: ChaosTab) -> None:
 MIXTURES = {"one-engine": ["shared"] * 3, "own-engines": ["window"] * 3, "mixed": ["shared", "shared", "window"]}
 
 
-@pytest.mark.parametrize("hosts", MIXTURES.values(), ids=MIXTURES)
-async def test_one_does_it_and_all_get_it(browser: ChaosBrowser, site: Site, hosts: list[str]) -> None:
-    tabs = await crew(browser, site, *hosts)
+@in_each_engine("hosts", list(MIXTURES.values()), list(MIXTURES), elsewhere="mixed")
+async def test_one_does_it_and_all_get_it(driven: DrivenBrowser, site: Site, hosts: list[str]) -> None:
+    tabs = await crew(driven, site, *hosts)
     await fly(tabs[0], "first")
     await tabs[0].until("() => window.ran?.length === 1")
     for tab in tabs:
@@ -44,10 +46,10 @@ async def test_one_does_it_and_all_get_it(browser: ChaosBrowser, site: Site, hos
     await quiet(*tabs)
 
 
-async def test_all_at_once_in_many_engines(browser: ChaosBrowser, site: Site) -> None:
+async def test_all_at_once_in_many_engines(driven: DrivenBrowser, site: Site) -> None:
     """What is asked for in one moment is done once: nobody misses the result that came just before the lock."""
-    tabs = await crew(browser, site, "shared", "shared", "window", "window")
-    for round in range(10):
+    tabs = await crew(driven, site, "shared", "shared", "window", "window")
+    for round in range(10 if driven.engine == "chromium" else 3):
         await asyncio.gather(*(fly(tab, f"r{round}", ms=30) for tab in tabs))
         outcomes = [await landed(tab, f"r{round}") for tab in tabs]
         assert all(kind == "value" for kind, _ in outcomes)
@@ -59,9 +61,9 @@ async def test_all_at_once_in_many_engines(browser: ChaosBrowser, site: Site) ->
     await quiet(*tabs)
 
 
-@pytest.mark.parametrize("hosts", MIXTURES.values(), ids=MIXTURES)
-async def test_an_error_reaches_all(browser: ChaosBrowser, site: Site, hosts: list[str]) -> None:
-    tabs = await crew(browser, site, *hosts)
+@in_each_engine("hosts", list(MIXTURES.values()), list(MIXTURES), elsewhere="mixed")
+async def test_an_error_reaches_all(driven: DrivenBrowser, site: Site, hosts: list[str]) -> None:
+    tabs = await crew(driven, site, *hosts)
     await fly(tabs[0], error="no catalog today")
     await tabs[0].until("() => window.ran?.length === 1")
     for tab in tabs[1:]:
@@ -146,8 +148,8 @@ async def test_who_waits_goes_into_the_cache_and_asks_again(browser: ChaosBrowse
     await quiet(a, b, c)
 
 
-async def test_who_gives_up_stops_it_only_when_nobody_else_in_the_page_waits(browser: ChaosBrowser, site: Site) -> None:
-    a, b = await crew(browser, site, "shared", "window")
+async def test_who_gives_up_stops_it_only_when_nobody_else_in_the_page_waits(driven: DrivenBrowser, site: Site) -> None:
+    a, b = await crew(driven, site, "shared", "window")
     await fly(a, "one")
     await a.until("() => window.ran?.length === 1")
     await a.evaluate("""() => {
@@ -163,15 +165,15 @@ async def test_who_gives_up_stops_it_only_when_nobody_else_in_the_page_waits(bro
     assert await a.evaluate("() => flights.one.lock.signal.aborted") is False
     await a.evaluate("() => flights.one.end()")
     assert (await landed(a, "one"))[0] == "value"
-    await fly(a, "two", timeoutMs=300)
+    await fly(a, "two", timeoutMs=3_000)  # from its call on: it has begun by then
     assert (await landed(a, "two"))[1]["code"] == "lock-timeout"
     assert await a.evaluate("() => flights.two.lock.signal.aborted") is True
     await queued(a, 0, 0, FLIGHT)
     await quiet(a, b)
 
 
-async def test_what_cannot_go_to_other_tabs_is_refused_by_its_place(browser: ChaosBrowser, site: Site) -> None:
-    a, b = await crew(browser, site, "shared", "window")
+async def test_what_cannot_go_to_other_tabs_is_refused_by_its_place(driven: DrivenBrowser, site: Site) -> None:
+    a, b = await crew(driven, site, "shared", "window")
     wrong = {
         "({ at: [1, { when: new Map() }] })": "result.at[1].when is of the kind Map",
         "'x'.repeat(199_995)": "200001 characters long as quoted JSON; at most 200000",
