@@ -169,6 +169,8 @@ def serve() -> Iterator[str]:
         server.shutdown()
         server.server_close()
         server.loop.call_soon_threadsafe(server.loop.stop)
+        looping.join()
+        server.loop.close()
 
 
 if __name__ == "__main__":
