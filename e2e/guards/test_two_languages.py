@@ -32,7 +32,7 @@ _LATE = """async () => {
   const { ctx } = stands.job.runs.at(-1);
   const applied = [];
   const work = async () => {
-    stands.job.election.stepDown("meanwhile");
+    stands.job.election.stop("meanwhile"); // nor does it stand again
     await new Promise((ended) => ctx.signal.addEventListener("abort", ended));
     return "late";
   };
