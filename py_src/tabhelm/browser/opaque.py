@@ -97,7 +97,7 @@ def to_js_opaque(value: object) -> Any:
     """
     ffi = import_module("pyodide.ffi")
     try:
-        return ffi.to_js(value, dict_converter=js().Object.fromEntries, create_pyproxies=False)
+        return ffi.to_js(value, create_pyproxies=False)  # plain objects for dicts, cycles and all
     except ffi.ConversionError as error:
         raise TypeError(f"an Opaque value cannot be given to JavaScript: {error}") from None
 
