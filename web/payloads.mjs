@@ -72,6 +72,17 @@ function unclonable(path, value, seen = new Set()) {
   }
 }
 
+/** @param {string} what @param {unknown} payload @throws TypeError */
+function checkClonable(what, payload) {
+  let problem;
+  try {
+    problem = unclonable(what, payload);
+  } catch (error) {
+    throw new TypeError(`${what} cannot be read: ${message(error)}`, { cause: error }); // a getter of the app's that throws
+  }
+  if (problem) throw new TypeError(`${problem}, which cannot be stored: convert it, or leave it out`);
+}
+
 /** @param {any} value @returns {[string, unknown][]} each with its step of the path */
 function partsOf(value) {
   if (value instanceof Map) return [...value].flatMap(([key, inner], at) => [[`.keys()[${at}]`, key], [`.get(${typeof key === "string" ? JSON.stringify(key) : `#${at}`})`, inner]]);
@@ -163,7 +174,7 @@ export const unboxed = (value) => (value instanceof BigInt ? value.valueOf() : v
 export async function explain(_, __, items, where, clones) {
   for (const [at, { payload }] of items.entries()) {
     const what = `${where(at)}payload`;
-    const problem = clones ? unclonable(what, payload) : void payloadText(what, payload);
-    if (problem) throw new TypeError(`${problem}, which cannot be stored: convert it, or leave it out`);
+    if (clones) checkClonable(what, payload);
+    else payloadText(what, payload);
   }
 }

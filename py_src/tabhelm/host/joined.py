@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from inspect import isawaitable
 from types import EllipsisType, TracebackType
 from typing import Any, Literal, TypeVar
@@ -21,8 +21,9 @@ from tabhelm.observe.history import KEEP
 from tabhelm.ports import PageState
 from tabhelm.presence import LeaderInfo, TabInfo
 from tabhelm.queue import Queue
-from tabhelm.queue.flusher import BATCH
-from tabhelm.queue.sender import SEND_TIMEOUT
+from tabhelm.queue.options import QueueOptions, options_from
+from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.sending import Sender, Sending, as_sender
 from tabhelm.tab import QueueLoop, Tab
 
 Host = Literal["window", "worker"]
@@ -134,34 +135,28 @@ class JoinedTab:
         name: str,
         *,
         scope: str | None = None,
-        endpoint: str | None = None,
         loop: QueueLoop | None = None,
         flush: bool | None = None,
         policy: LeadershipPolicy | None = None,
-        limit: int = BATCH,
-        send_timeout: float = SEND_TIMEOUT,
+        options: QueueOptions | None = None,
+        **settings: Any,
     ) -> Queue:
         """Open an offline queue: ``await queue.enqueue(payload)`` returns once the operation is durable.
 
-        A tab that names an ``endpoint`` also stands for sending to it, as does one that gives its own
-        ``async def loop(context, queue)`` over ``queue.batches(context)``. ``limit``: operations in one request.
+        ``settings`` are those of ``QueueOptions`` (docs/queue.md), if they are not given as one object. A tab that
+        names an ``endpoint``, a ``sender``, or its own ``async def loop(context, queue)`` over
+        ``queue.batches(context)``, also stands for sending, unless ``flush`` is false. ``policy``: who may.
 
         Raises:
             InvalidName: a name is not allowed.
+            InvalidOptions: an option is unknown, not valid, or contradicts another.
             NotJoined: the tab has left.
-            ValueError: both an endpoint and a loop.
         """
+        options = options_from(options, settings)
+        if options.sender is not None:
+            options = replace(options, sender=_ReportingSender(name, as_sender(options.sender)))
         own = None if loop is None else _reporting_queue(name, loop)
-        return self._tab.queue(
-            name,
-            scope=scope,
-            endpoint=endpoint,
-            loop=own,
-            flush=flush,
-            policy=policy,
-            limit=limit,
-            send_timeout=send_timeout,
-        )
+        return self._tab.queue(name, scope=scope, loop=own, flush=flush, policy=policy, options=options)
 
     # -- locks --------------------------------------------------------------------------------------------------------
 
@@ -331,6 +326,24 @@ def _reporting_queue(name: str, loop: QueueLoop) -> QueueLoop:
         await _watched(name, lambda: loop(context, queue))
 
     return run
+
+
+class _ReportingSender:
+    """The app's sender, with a traceback in the log when it fails; the operation only keeps one line of it."""
+
+    def __init__(self, name: str, sender: Sender) -> None:
+        self._name = name
+        self._sender = sender
+        self.each = bool(getattr(sender, "each", False))
+
+    async def send(self, operations: Sequence[Operation], sending: Sending) -> Sequence[Outcome]:
+        try:
+            return await self._sender.send(operations, sending)
+        except LeadershipLost:
+            raise
+        except Exception:
+            _log.exception("the sender of queue %r failed at attempt %d", self._name, sending.attempt)
+            raise
 
 
 async def _watched(name: str, begin: Callable[[], Awaitable[None]]) -> None:

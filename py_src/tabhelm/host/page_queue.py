@@ -11,6 +11,7 @@ from tabhelm.host.page_sender import PageFunctions, PageSender, operation_view, 
 from tabhelm.host.views import stats_view
 from tabhelm.host.wire import Message, Post, field, optional_text, words
 from tabhelm.json_text import loads
+from tabhelm.leadership.candidacy import UNHEALTHY
 from tabhelm.ports import Timer
 from tabhelm.ports.database import Opaque
 from tabhelm.queue import NewOperation, Queue
@@ -44,7 +45,7 @@ class PageQueues:
         """By the page's handle; the error of one that could not be opened answers its calls."""
         self._unsubscribe: list[Callable[[], None]] = []
         self._timers: dict[str, Timer] = {}
-        self._functions = PageFunctions(post)
+        self._functions = PageFunctions(post, self._lost)
         self.handlers: dict[str, Callable[[Message], None]] = {"queue": self._queue} | self._functions.handlers
         self.calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "enqueue": self._enqueue,
@@ -52,6 +53,7 @@ class PageQueues:
             "deadLetters": self._dead_letters,
             "retryDead": self._retry_dead,
             "removeDead": self._remove_dead,
+            "exportDead": self._export_dead,
             "resumeQueue": self._resume_queue,
         }
 
@@ -77,9 +79,7 @@ class PageQueues:
                 field(message, "name", str),
                 scope=optional_text(message, "scope"),
                 flush=flush,
-                endpoint=options.endpoint,
-                limit=options.batch,
-                send_timeout=options.send_timeout,
+                options=options,
             )
         except TabhelmError as error:
             self._queues[handle] = error
@@ -93,13 +93,22 @@ class PageQueues:
     def _options(self, handle: str, options: dict[str, Any]) -> QueueOptions:
         """What the page wants. Its functions stay there: in the message each is only ``true``."""
         own: dict[str, Any] = {}
-        for key, each in (("send", True), ("sendBatch", False)):
-            if options.pop(key, None):
-                own["sender"] = PageSender(self._functions, handle, each=each)
+        functions = [key for key in ("send", "sendBatch") if options.pop(key, None)]
+        if len(functions) > 1:
+            raise InvalidOptions("a queue has send or sendBatch, not both: leave one out")
+        if functions:
+            own["sender"] = PageSender(self._functions, handle, each=functions == ["send"])
         if options.get("headers") is True:
             del options["headers"]
             own["headers"] = page_headers(self._functions, handle)
         return QueueOptions.from_wire(options, **own)
+
+    def _lost(self, handle: str, reason: str) -> None:
+        """The page's functions cannot be asked: somebody else shall lead the queue, if there is anybody."""
+        queue = self._queues.get(handle)
+        election = self._tab.elections.get(queue.shared.resource) if isinstance(queue, Queue) else None
+        if election is not None:
+            election.step_down(reason if reason == "doubt" else UNHEALTHY)
 
     def _handle(self, params: Message) -> Queue:
         handle = field(params, "queue", str)
@@ -137,6 +146,9 @@ class PageQueues:
 
     async def _remove_dead(self, params: Message) -> Any:
         return {"count": await self._handle(params).remove_dead(words(params, "ids"))}
+
+    async def _export_dead(self, params: Message) -> Any:
+        return await self._handle(params).export_dead()
 
     async def _resume_queue(self, params: Message) -> Any:
         self._handle(params).resume()

@@ -22,11 +22,12 @@ MAX_TEXT = 2_000
 
 
 class PageFunctions:
-    """All calls of one session to its page."""
+    """All calls of one session to its page. ``lost(queue, reason)``: the page may not, or cannot, lead this queue."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: Post, lost: Callable[[str, str], None]) -> None:
         self._post = post
-        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._lost = lost
+        self._waiting: dict[int, tuple[str, asyncio.Future[Message]]] = {}
         self._last = 0
         self.handlers: dict[str, Callable[[Message], None]] = {"sent": self._sent}
 
@@ -41,13 +42,12 @@ class PageFunctions:
         """The page's answer. Cancelled, it tells the page to stop: ``why`` gives the reason.
 
         Raises:
-            LeadershipLost: the page doubts that it still leads.
-            PageFunctionFailed: the function threw; or the page cannot ask it.
+            PageFunctionFailed: the function threw.
         """
         self._last += 1
         call = self._last
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._waiting[call] = answer
+        self._waiting[call] = queue, answer
         self._post({"type": kind, "queue": queue, "call": call, **fields}, values)
         try:
             told = await answer
@@ -56,8 +56,6 @@ class PageFunctions:
             raise
         finally:
             del self._waiting[call]
-        if (lost := optional_text(told, "lost")) is not None:
-            raise LeadershipLost(queue, lost)
         error = told.get("error")
         if error is not None:
             name, text = (str(error.get(key) or "")[:MAX_TEXT] if isinstance(error, dict) else "" for key in _ERROR)
@@ -66,8 +64,14 @@ class PageFunctions:
 
     def _sent(self, message: Message) -> None:
         waiting = self._waiting.get(field(message, "call", int))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(message)
+        if waiting is None or waiting[1].done():
+            return
+        queue, answer = waiting
+        lost = optional_text(message, "lost")
+        if lost is not None:
+            self._lost(queue, lost)  # whoever waits is cancelled with the tenure: an attempt of unknown outcome
+        else:
+            answer.set_result(message)
 
 
 class PageSender:
@@ -82,7 +86,7 @@ class PageSender:
         """Let the page send them.
 
         Raises:
-            LeadershipLost, PageFunctionFailed: as ``PageFunctions.ask``.
+            PageFunctionFailed: it threw.
             ValueError: its answer makes no sense.
         """
         values: list[Opaque] = []

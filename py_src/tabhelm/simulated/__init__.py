@@ -15,7 +15,8 @@ from tabhelm.simulated.loop import (
 )
 from tabhelm.simulated.page import SimulatedBrowser, SimulatedPage
 from tabhelm.simulated.pagelink import Settings
-from tabhelm.simulated.pagework import PageContext, PageElection, PageQueue
+from tabhelm.simulated.pagequeue import PageQueue
+from tabhelm.simulated.pagework import PageContext, PageElection
 from tabhelm.simulated.receiver import Effect, RememberingGuard, SimulatedReceiver
 from tabhelm.simulated.world import Process, SimulatedAgent, World
 

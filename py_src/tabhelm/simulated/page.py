@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ from tabhelm.simulated.engine import EngineFactory, SimulatedEngine
 from tabhelm.simulated.messageport import MessagePort
 from tabhelm.simulated.pagelink import Session, Settings
 from tabhelm.simulated.pagelocks import Body, PageLocks, PageRequest
-from tabhelm.simulated.pagework import Loop, PageElection, PageQueue
+from tabhelm.simulated.pagequeue import PageQueue, Send
+from tabhelm.simulated.pagework import Loop, PageElection
 from tabhelm.simulated.world import Process, SimulatedAgent, World
 
 THROTTLED = 65.0
@@ -222,10 +224,19 @@ class SimulatedPage:
         self.agent.call(election.open)
         return election
 
-    def queue(self, name: str, *, scope: str | None = None, **options: Any) -> PageQueue:
-        """Open a queue. Options as on the wire: ``endpoint``, ``flush``, ``batch``, ``sendTimeoutMs``."""
+    def queue(
+        self,
+        name: str,
+        *,
+        scope: str | None = None,
+        send: Send | None = None,
+        headers: Callable[[], Awaitable[dict[str, str]]] | None = None,
+        **options: Any,
+    ) -> PageQueue:
+        """Open a queue. Options as on the wire, but for the page's functions; ``each=True``: ``send`` is given one
+        operation at a time."""
         self._made += 1
-        queue = PageQueue(self.session, f"q{self._made}", name, scope, options)
+        queue = PageQueue(self.session, f"q{self._made}", name, scope, options, send, headers)
         self.queues[queue.handle] = queue
         self.agent.call(queue.open)
         return queue
@@ -368,6 +379,8 @@ class SimulatedPage:
         self._offers.clear()
         for election in self.elections.values():
             election.down(reason)
+        for queue in self.queues.values():
+            queue.down(reason)
         self.locks.down(reason)
 
     def on_doubt(self) -> None:
@@ -403,6 +416,8 @@ class SimulatedPage:
                     election.leader = data["leader"]
         elif kind == "queue-stats" and data["queue"] in self.queues:
             self.queues[data["queue"]].last_stats = data.get("stats") or {}
+        elif kind in ("send", "headers", "unsend") and data["queue"] in self.queues:
+            self.queues[data["queue"]].asked(data)
         elif kind == "lock":
             self.locks.told(data)
         elif kind == "presence":

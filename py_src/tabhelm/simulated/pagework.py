@@ -1,9 +1,8 @@
-"""A model of a page's elections and queues (``web/election.mjs``, ``web/queue.mjs``)."""
+"""A model of a page's elections (``web/election.mjs``)."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -261,52 +260,6 @@ class PageElection:
         self._stopping = self._stopping or "stopped"
         if self.state != "stopped":
             self.status = status
-
-
-class PageQueue:
-    """An offline queue, as its page sees it."""
-
-    def __init__(self, session: Session, handle: str, name: str, scope: str | None, options: dict[str, Any]) -> None:
-        self.session = session
-        self.handle = handle
-        self.name = name
-        self.scope = scope
-        self.options = options
-        self.last_stats: dict[str, Any] = {}
-        self._made = 0
-
-    def open(self) -> None:
-        scope = {} if self.scope is None else {"scope": self.scope}
-        self.session.post({"type": "queue", "queue": self.handle, "name": self.name, **scope, "options": self.options})
-
-    def enqueue(self, payload: Any, *, partition: str = "default", op_id: str | None = None) -> asyncio.Task[str]:
-        """Resolves with the operation's id once it is durable; never, if the page dies before."""
-        drawn = op_id or f"op-{self.session.ports.entropy.token_bytes(8).hex()}"
-        operation = {"id": drawn, "payload": json.dumps(payload), "partition": partition}
-
-        async def call() -> str:
-            await self.session.call("enqueue", {"queue": self.handle, "operations": [operation]})
-            return drawn
-
-        return self.session.agent.start(call())
-
-    def stats(self) -> asyncio.Task[Any]:
-        return self._ask("stats", {})
-
-    def dead_letters(self) -> asyncio.Task[Any]:
-        return self._ask("deadLetters", {})
-
-    def retry_dead(self, ids: list[str]) -> asyncio.Task[Any]:
-        return self._ask("retryDead", {"ids": ids})
-
-    def remove_dead(self, ids: list[str]) -> asyncio.Task[Any]:
-        return self._ask("removeDead", {"ids": ids})
-
-    def resume(self) -> asyncio.Task[Any]:
-        return self._ask("resumeQueue", {})
-
-    def _ask(self, method: str, params: dict[str, Any]) -> asyncio.Task[Any]:
-        return self.session.agent.start(self.session.call(method, {"queue": self.handle, **params}))
 
 
 def _text(value: str) -> str:
