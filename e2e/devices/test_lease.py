@@ -133,6 +133,35 @@ async def test_the_tab_that_leads_is_closed_while_another_of_its_device_lives(
     await follows(second, since, 3.0)
 
 
+@pytest.mark.parametrize("host", ["shared", "window"])
+@pytest.mark.parametrize("how", ["closed", "cached"])
+async def test_the_only_tab_of_a_device_goes(
+    launch_browser: LaunchBrowser, devices: DeviceSite, host: str, how: str
+) -> None:
+    """What is given back then is sent by a page or engine that is about to go: best effort, else the lease expires."""
+    first = await device(launch_browser, devices, "first", host=host)
+    await first.stand()
+    await first.leads()
+    second = await device(launch_browser, devices, "second")
+    await second.stand()
+    await second.waits()
+    since = time.time()
+    if how == "closed":
+        await first.tab.close()
+    else:
+        await first.tab.navigate(f"{devices.url}/blank2")
+    took = await second.leads(above=1, timeout=LEASE_S + 20.0)
+    print(f"\n{host}, {how}: the other device leads after {took.at / 1000 - since:.2f} s")
+    assert took.at / 1000 - since < LEASE_S + SLACK
+    if how == "cached":
+        await first.tab.back()
+        restored = await first.tab.evaluate("() => typeof stands === 'object' && shown.at(-1)")
+        print(f"restored: {restored}")
+        assert restored is True, await first.tab.not_restored_reasons()
+        await first.waits()
+        assert await first.late("late") == 409
+
+
 async def test_check_is_an_answer_of_the_service(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
     first = await device(launch_browser, devices, "first")
     await first.stand()

@@ -596,7 +596,11 @@ def test_the_apps_headers_go_with_every_request(kind: str) -> None:
             await world.sleep(1.0)
             sent = [request.headers["authorization"] for request in world.network.requests]
             assert [request.method for request in world.network.requests][-1] == "DELETE"
-            assert sent == [f"Bearer {0 if kind == 'mapping' else n + 1}" for n in range(len(sent))] and len(sent) >= 4
+            assert len(sent) >= 4
+            if kind == "mapping":
+                assert set(sent) == {"Bearer 0"}
+            else:  # what may be sent in a page's last moment goes with those of the time before
+                assert sent == [*(f"Bearer {n + 1}" for n in range(len(sent) - 1)), sent[-2]]
 
         world.run(main())
 

@@ -30,6 +30,8 @@ from tabhelm.ports import Database, Ports
 from tabhelm.tasks import Tasks
 
 TIMES = LeaseTimes(lease=1.2, renew_deadline=0.8, renew_every=0.4, retry=0.05, look_every=0.05)
+SERVER_TIMES = LeaseTimes(lease=3.0, renew_deadline=2.2, renew_every=0.6, retry=0.1, look_every=0.05)
+"""A request may take some while where several browsers share a machine."""
 Make = Callable[[Ports, Database, EpochIssuer, Tasks], Authority]
 
 
@@ -42,6 +44,7 @@ class Side:
     authority: Authority
     resource: Resource
     name: str
+    times: LeaseTimes
     owners: int = 0
     holds: list[Hold] = field(default_factory=list)
 
@@ -84,11 +87,11 @@ LEASES = "/leases"
 
 
 def server_lease(ports: Ports, database: Database, issuer: EpochIssuer, tasks: Tasks) -> Authority:
-    beside = LeaseAuthority(database, issuer, ports.locks, ports.clock, ports.entropy, tasks, 1, TIMES)
+    beside = LeaseAuthority(database, issuer, ports.locks, ports.clock, ports.entropy, tasks, 1, SERVER_TIMES)
     return ServerLeases(beside.tools, beside.rivals, ports.http, ports.entropy, 1).at(LEASES)
 
 
-def authority_cases(label: str, make: Make) -> list[Case]:
+def authority_cases(label: str, make: Make, times: LeaseTimes = TIMES) -> list[Case]:
     """All cases for this authority."""
 
     def case(body: Body) -> Case:
@@ -101,7 +104,7 @@ def authority_cases(label: str, make: Make) -> list[Case]:
             for side, ports in (("a", here), ("b", there)):
                 database = ports.databases.database(name, SCHEMA)
                 issuer = EpochIssuer(database, ports.clock, ports.entropy, EpochMemory())
-                sides.append(Side(ports, database, make(ports, database, issuer, tasks), resource, side))
+                sides.append(Side(ports, database, make(ports, database, issuer, tasks), resource, side, times))
             try:
                 await body(*sides)
             finally:
@@ -152,7 +155,7 @@ async def the_next_one_waits_until_it_is_released(here: Side, there: Side) -> No
     if not there.authority.guarantees.exclusive:
         await waiting
         return
-    await here.ports.clock.sleep(2 * TIMES.lease)
+    await here.ports.clock.sleep(2 * here.times.lease)
     assert not waiting.done(), "two holders at once"
     assert first.held, "who goes on is not robbed"
     first.release()
@@ -182,7 +185,7 @@ async def a_request_that_was_taken_back_leaves_nothing(here: Side, there: Side) 
         await raised(asyncio.CancelledError, waiting)
     first.release()
     asking = spawn(here.acquire())
-    await eventually(here.ports, asking.done, "it is free again", within=2 * TIMES.lease + 1.0)
+    await eventually(here.ports, asking.done, "it is free again", within=2 * here.times.lease + 1.0)
     await asking
 
 
@@ -235,7 +238,7 @@ async def it_goes_on_above_a_receivers_mark(here: Side, there: Side) -> None:
     hold, grant = await here.begun()
     above = await hold.reissue_above(HighWater(grant.epoch + 40, 7, "x"))
     assert above.epoch == grant.epoch + 41
-    await here.ports.clock.sleep(2 * TIMES.renew_every)
+    await here.ports.clock.sleep(2 * here.times.renew_every)
     await hold.check()
 
 
@@ -274,11 +277,11 @@ async def who_cannot_renew_gives_up_before_anybody_takes_it(here: Side, there: S
         return
     hold, grant = await here.begun()
     waiting = spawn(there.begun())
-    await here.ports.clock.sleep(TIMES.lease)
+    await here.ports.clock.sleep(here.times.lease)
     here.database.close()  # from now on its renewals fail
     told: list[tuple[str, bool]] = []
     hold.on_end(lambda reason: told.append((reason, waiting.done())))
-    await eventually(here.ports, lambda: bool(told), "the holder gives up", within=3 * TIMES.lease)
+    await eventually(here.ports, lambda: bool(told), "the holder gives up", within=3 * here.times.lease)
     assert told == [("lease-renewal-failed", False)], told
     successor, next_grant = await waiting
     assert successor.held and next_grant.epoch > grant.epoch
@@ -290,7 +293,9 @@ async def renewals_go_on_with_greater_numbers(here: Side, there: Side) -> None:
     hold: Any = await here.acquire()
     numbers = [hold.renewal]
     for _ in range(3):
-        await eventually(here.ports, lambda: hold.renewal > numbers[-1], "it is renewed", within=3 * TIMES.renew_every)
+        await eventually(
+            here.ports, lambda: hold.renewal > numbers[-1], "it is renewed", within=3 * here.times.renew_every
+        )
         numbers.append(hold.renewal)
     hold.release()
     successor: Any = await there.acquire()
@@ -317,5 +322,5 @@ BODIES: list[Body] = [
 CASES = [
     *authority_cases("web_locks", web_locks),
     *authority_cases("indexeddb_lease", indexeddb_lease),
-    *authority_cases("server_lease", server_lease),
+    *authority_cases("server_lease", server_lease, SERVER_TIMES),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lease_kit import Leases, MakeLeases, Times, leases, make_leases
+from lease_server_kit import Leases, MakeLeases, Times, leases, make_leases
 
 from tabhelm.fencing.http_form import parse_token_header
 from tabhelm.fencing.token import MAX_NUMBER
@@ -76,6 +76,22 @@ async def test_the_holder_may_go_on_above_a_receivers_mark(leases: Leases) -> No
     assert await leases.held("b", above=100) == ("a", 15_000)
     await leases.release("a")
     assert await leases.granted("b") == (43, 1)
+
+
+async def test_who_only_renews_gets_nothing_that_is_not_its_own(leases: Leases) -> None:
+    """A renewal that comes after the lease was given back, by whatever way, must not take it again."""
+    answer = await leases.ask("a", renew=True)
+    assert answer.status_code == 409
+    assert (answer.json()["holder"], answer.json()["expires_in_ms"]) == (None, 0)
+    await leases.granted("a")
+    assert await leases.granted("a", renew=True) == (1, 2)
+    await leases.release("a")
+    assert (await leases.ask("a", renew=True)).json()["holder"] is None
+    await leases.granted("b")
+    assert await leases.held("a", renew=True) == ("b", 15_000)
+    leases.times.go(20.0)
+    assert await leases.held("a", renew=True, wait_ms=5_000) == ("b", 0)
+    assert await leases.granted("b", renew=True) == (2, 2)
 
 
 async def test_no_epoch_beyond_what_a_token_can_carry(leases: Leases) -> None:
@@ -248,6 +264,7 @@ async def test_a_service_that_closes_answers_who_waits(make_leases: MakeLeases) 
         (b'{"candidate": "a", "ttl_ms": NaN}', "ttl_ms"),
         (b'{"candidate": "a", "ttl_ms": 15000, "wait_ms": -1}', "wait_ms"),
         (b'{"candidate": "a", "ttl_ms": 15000, "above": 1.5}', "above"),
+        (b'{"candidate": "a", "ttl_ms": 15000, "renew": 1}', "renew"),
         (b'{"candidate": "a", "ttl_ms": 15000, "above": 1e300}', "above"),
         (b"\xff", "not JSON"),
         (b"[" * 3000, "JSON"),

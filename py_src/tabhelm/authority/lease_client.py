@@ -28,9 +28,11 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Somebody else has it; it expires in so many ``seconds`` if it is not renewed."""
+    """Somebody else has it, and it expires in so many ``seconds`` if it is not renewed. Without a ``holder`` (only
+    where it was to be renewed): nobody has it any more."""
 
     seconds: float
+    holder: str | None
 
 
 class LeaseClient:
@@ -41,18 +43,26 @@ class LeaseClient:
         self._http = http
         self._url = f"{url.rstrip('/')}/{resource}"
         self._headers = headers
+        self._sent: Mapping[str, str] | None = None
 
     async def ask(
-        self, candidate: str, seconds: float, *, timeout: float, wait: float = 0.0, above: int = 0
+        self,
+        candidate: str,
+        seconds: float,
+        *,
+        timeout: float,
+        renew: bool = False,
+        wait: float = 0.0,
+        above: int = 0,
     ) -> Given | Taken:
-        """Acquire or renew it for so many ``seconds``; ``wait``: for so long if it is taken.
+        """Acquire it for so many ``seconds``; ``wait``: for so long if it is taken; ``renew``: only if it is ours.
 
         Raises:
             Unreachable: no answer came; whether it is ours is unknown.
             LeaseRefused: the answer is none of the contract.
         """
         body = {"candidate": candidate, "ttl_ms": round(seconds * 1000)}
-        more = {"wait_ms": round(wait * 1000), "above": above}
+        more = {"wait_ms": round(wait * 1000), "above": above, "renew": renew}
         text = json.dumps(body | {name: value for name, value in more.items() if value})
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         answer = await self._http.send(
@@ -60,15 +70,13 @@ class LeaseClient:
         )
         return self._read(answer, candidate)
 
-    async def give_back(self, candidate: str, *, timeout: float) -> None:
-        """Best effort: it expires by itself.
-
-        Raises:
-            Unreachable: no answer came.
-        """
+    def give_back(self, candidate: str) -> None:
+        """It is on its way when this returns, with the headers that were sent last. Best effort: it expires by
+        itself."""
+        if self._sent is None:
+            return  # nothing was ever asked for
         # The candidate is made of name parts, "/" and ":": all of them may stand in a query as they are.
-        url = f"{self._url}?candidate={candidate}"
-        await self._http.send("DELETE", url, headers=await self._with_own({}), timeout=timeout)
+        self._http.farewell("DELETE", f"{self._url}?candidate={candidate}", headers=self._sent)
 
     async def _with_own(self, headers: dict[str, str]) -> dict[str, str]:
         try:
@@ -78,6 +86,7 @@ class LeaseClient:
             raise LeaseRefused(f"lease_headers failed: {type(error).__name__}: {error}") from error
         if not all(isinstance(text, str) for text in (*given, *given.values())):
             raise LeaseRefused("lease_headers must give texts by name")
+        self._sent = given
         return {**given, **headers}
 
     def _read(self, answer: HttpAnswer, candidate: str) -> Given | Taken:
@@ -87,7 +96,7 @@ class LeaseClient:
         try:
             said: Any = loads(answer.body)
             if answer.status == 409 and said["type"] == LEASE_HELD:
-                return Taken(_seconds(said))
+                return Taken(_seconds(said), said["holder"])
             if answer.status == 200:
                 return Given(self._token(said["token"], candidate), _seconds(said))
         except (ValueError, TypeError, KeyError, MalformedToken) as error:

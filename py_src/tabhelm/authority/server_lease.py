@@ -16,7 +16,7 @@ from tabhelm.authority.base import Guarantees
 from tabhelm.authority.lease_client import Given, Headers, LeaseClient, Taken
 from tabhelm.authority.lease_hold import LeaseHold, LeaseTools, in_time
 from tabhelm.authority.rivals import SERVER_LEASE, Rivals
-from tabhelm.errors import LeadershipLost, LeaseRefused, LockWithdrawn, SplitAuthority, TabhelmError, Unreachable
+from tabhelm.errors import LeadershipLost, LeaseRefused, LockWithdrawn, SplitAuthority, Unreachable
 from tabhelm.fencing.epochs import EpochRecord, Grant
 from tabhelm.fencing.leases import write_lease
 from tabhelm.fencing.token import FencingToken, HighWater
@@ -26,6 +26,8 @@ from tabhelm.ports import Entropy, Http, Transaction
 NAME = SERVER_LEASE
 FIRST_PAUSE = 0.1
 """Seconds until the second look; each pause is twice the one before, up to the longest."""
+_TAKEN = ("newer-epoch", "storage-wiped")
+"""It is not ours to give back."""
 _LONGEST = 10.0
 """Seconds that an attempt may take."""
 
@@ -171,10 +173,10 @@ class ServerLeaseHold(LeaseHold):
         seconds = times.length(self._hidden)
         answer = await self._shared.told(
             self._client.resource,
-            self._client.ask(self._owner_id, seconds, timeout=min(_LONGEST, spare), above=above),
+            self._client.ask(self._owner_id, seconds, timeout=min(_LONGEST, spare), renew=True, above=above),
         )
         if isinstance(answer, Taken):
-            raise LeadershipLost(self._resource, "newer-epoch")
+            raise LeadershipLost(self._resource, "newer-epoch" if answer.holder else "storage-wiped")
         return answer
 
     def _note(self, answer: Given) -> None:
@@ -196,17 +198,15 @@ class ServerLeaseHold(LeaseHold):
         self._until_wall = clock.wall() + until - clock.monotonic()
         super()._believe_until(until)
 
+    def _end(self, reason: str) -> None:
+        # At once, and not in a task: this may run inside the handler after which the page is gone.
+        if self._ended is None and reason not in _TAKEN:
+            self._client.give_back(self._owner_id)
+        super()._end(reason)
+
     async def _give_up(self) -> None:
-        giving = self._tools.tasks.start(self._give_back(), f"give back {self._lock_name}")
         if self._grant is not None:
             await super()._give_up()
-        await giving
-
-    async def _give_back(self) -> None:
-        try:
-            await self._client.give_back(self._owner_id, timeout=_LONGEST)
-        except TabhelmError:
-            pass  # it is renewed no more, so it expires
 
 
 class ServerLeaseAuthority:

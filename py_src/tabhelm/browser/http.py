@@ -61,6 +61,15 @@ class BrowserHttp:
         finally:
             timer.cancel()
 
+    def farewell(self, method: str, url: str, *, headers: Mapping[str, str]) -> None:
+        request = {"method": method, "headers": dict(headers), "credentials": "same-origin", "cache": "no-store"}
+        try:
+            going = js().fetch(_absolute(url), to_js_value({**request, "keepalive": True}))
+        except js_exception():
+            return
+        # Nobody hears that it failed. The function that takes anything and does nothing:
+        going.catch(js().Function.prototype)
+
 
 def _absolute(url: str) -> str:
     """``url`` itself, except in a worker that was started from a ``blob:`` URL (PyScript's are): nothing is relative to

@@ -26,3 +26,7 @@ class Http(Protocol):
         Raises:
             Unreachable: no whole answer within ``timeout`` seconds, for whatever cause: the outcome is unknown.
         """
+
+    def farewell(self, method: str, url: str, *, headers: Mapping[str, str]) -> None:
+        """Send without a body, and wait for nothing: it is on its way when this returns, though the page may go at
+        once. Best effort: nobody is told if it does not arrive."""

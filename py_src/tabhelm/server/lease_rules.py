@@ -19,11 +19,12 @@ _MOST_SIGHTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """``ttl`` in seconds. ``above``: a receiver's mark; the epoch has to be higher."""
+    """``ttl`` in seconds. ``above``: a receiver's mark; the epoch has to be higher. ``renew``: only if it is theirs."""
 
     candidate: str
     ttl: float
     above: int = 0
+    renew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,10 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Somebody else has it, for ``left`` more seconds unless it is renewed."""
+    """Somebody else has it, for ``left`` more seconds unless it is renewed. Nobody, if there is no ``holder``: then it
+    was only to be renewed."""
 
-    holder: str
+    holder: str | None
     left: float
 
 
@@ -54,6 +56,8 @@ def acquire(ask: Ask, record: LeaseRecord | None, now: float, left: float) -> Gr
     Raises:
         Exhausted: the next epoch would not fit into a token.
     """
+    if ask.renew and (record is None or record.holder != ask.candidate):
+        return Held(record.holder if record else None, max(0.0, left))
     if record is None:
         return Granted(_next(ask, 0, now), "granted")
     if record.holder == ask.candidate:

@@ -157,9 +157,9 @@ class LeaseService:
         outcome = await self._acquire(LeaseKey(subject, resource), asked, receive)
         if isinstance(outcome, Held):
             self.metrics.count("refused", resource)
-            left = max(1, math.ceil(outcome.left * 1000))
-            more = {"holder": outcome.holder, "expires_in_ms": left}
-            raise Problem(409, HELD, "Somebody else holds this lease", more=more)
+            more = {"holder": outcome.holder, "expires_in_ms": math.ceil(outcome.left * 1000)}
+            title = "Somebody else holds this lease" if outcome.holder else "Nobody holds this lease"
+            raise Problem(409, HELD, title, more=more)
         return _granted(self._token(token.domain, resource, asked.ask.candidate, *_numbers(outcome.record)), outcome)
 
     async def _subject(self, scope: Scope) -> str:
@@ -196,7 +196,12 @@ class LeaseService:
         candidate = value.get("candidate")
         if not isinstance(candidate, str):
             raise malformed(f"candidate {ascii(candidate)[:80]} is not valid: a text is expected")
-        return _Asked(Ask(candidate, ttl / 1000, int(above)), min(wait / 1000, self._max_wait))
+        renew = value.get("renew", False)
+        if not isinstance(renew, bool):
+            raise malformed(f"renew {ascii(renew)[:40]} is not valid: true or false is expected")
+        # Whoever renews has it, or has lost it: nothing to wait for.
+        patience = 0.0 if renew else min(wait / 1000, self._max_wait)
+        return _Asked(Ask(candidate, ttl / 1000, int(above), renew), patience)
 
     # -- leases -------------------------------------------------------------------------------------------------------
 

@@ -149,3 +149,8 @@ class SimulatedHttp:
             exchange.abort()
             raise Unreachable(f"{method} {url}: no answer (offline, lost, or not within {timeout} s)")
         return answer
+
+    def farewell(self, method: str, url: str, *, headers: Mapping[str, str]) -> None:
+        lowered = {name.lower(): value for name, value in headers.items()}
+        if self._agent.online:
+            _Exchange(self._network, self._agent, HttpRequest(method, url, lowered, None, self._agent.name)).depart()
