@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tabhelm.errors import InvalidPayload
-from tabhelm.queue.records import MAX_PAYLOAD_DEPTH
 
 _LARGEST = 2**53 - 1
+_DEEPEST = 100
+"""Levels: what walks and converts a value goes down with it, and has no more stack than the browser gives."""
 
 
 def cloned(value: Any) -> tuple[Any, str, int]:
@@ -37,8 +38,8 @@ class _Walk:
         self.size = 0
 
     def copy(self, path: str, value: Any, depth: int) -> Any:
-        if depth > MAX_PAYLOAD_DEPTH:
-            raise InvalidPayload(f"{path[:200]}… is nested deeper than {MAX_PAYLOAD_DEPTH} levels (or holds itself)")
+        if depth > _DEEPEST:
+            raise InvalidPayload(f"{path[:200]}… is nested deeper than {_DEEPEST} levels (or holds itself)")
         for types, take in _TAKERS:
             if isinstance(value, types):
                 return take(self, path, value, depth)
