@@ -62,7 +62,8 @@ class Table:
     def add(self, what: str, value: float, unit: str, goal: float | None, detail: str) -> None:
         mark = "" if goal is None else "ok" if value <= goal else "OVER"
         wanted = "" if goal is None else f"≤ {goal:.4g} {unit}".strip()
-        self.lines.append((what, f"{value:.4g} {unit}".strip(), f"{wanted:14} {mark}", detail))
+        seen = f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+        self.lines.append((what, f"{seen} {unit}".strip(), f"{wanted:14} {mark}", detail))
 
     def __str__(self) -> str:
         load = ", ".join(f"{each:.1f}" for each in os.getloadavg())

@@ -45,7 +45,7 @@ async def memory(launch: LaunchBrowser, site: Site, table: Table) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)  # under a minute, if nothing runs beside it
 async def test_figures(launch_browser: LaunchBrowser, site: Site, report_figure: Callable[[object], None]) -> None:
     table = Table(f"Figures of Chromium, {BOOTS} rounds of boots and {ROUNDS} of each failover")
     browser = await launch_browser()
