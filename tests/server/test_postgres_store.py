@@ -123,7 +123,7 @@ async def test_a_deadlock_of_the_application_is_resolved(postgres_database: str)
 
     await store.run(setup)
     await asyncio.gather(store.run(partial(work, ONE, 1, 2)), store.run(partial(work, TWO, 2, 1)))
-    assert len(tries) == 3
+    assert len(tries) > 2
     with psycopg.connect(postgres_database) as connection:
         assert connection.execute("SELECT n FROM total ORDER BY n").fetchall() == [(21,), (22,)]
     await store.close()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 import traceback
-
-_HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Ends of lines, codes of terminals, and what makes text run the other way."""
 
 
 def escaped(text: str) -> str:
-    """One line of text that shows harmful characters as escapes."""
-    return _HARMFUL.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    """One line of text: ends of lines, codes of terminals and whatever else does not print are shown as escapes."""
+    if text.isprintable():
+        return text
+    shown = (each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text)
+    return "".join(shown)
 
 
 class _EscapedTraceback(logging.Filter):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,6 +102,8 @@ class PostgresFenceStore:
             except _Again as error:
                 if attempt == _ATTEMPTS or time.monotonic() > deadline:
                     raise StoreBusy(str(error)) from error
+            # Else the one that was undone may take its first lock back before the other one has woken up.
+            time.sleep(random.uniform(0.01, 0.02) * 2**attempt)
         raise AssertionError("unreachable")
 
     def _attempt(self, work: Callable[[FenceTransaction[psycopg.Connection[Any]]], R], patience: float) -> R:
