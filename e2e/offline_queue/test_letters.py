@@ -124,7 +124,7 @@ async def test_single_requests_in_several_lanes(browser: ChaosBrowser, site: Sit
 
 
 async def test_lanes_send_at_once_and_a_slow_partition_stops_nobody(browser: ChaosBrowser, site: Site) -> None:
-    tab = await sending(browser, site, lanes=3)
+    tab = await sending(browser, site, lanes=3, batch=1)
     await tab.evaluate("""() => {
       window.most = window.now = 0;
       window.slow = new Promise((go) => (window.go = go));

@@ -1,4 +1,4 @@
-"""A page's queue: its own senders and headers over the wire, payloads that are no JSON, and what happens in mid-send."""
+"""A page's queue: own senders and headers over the wire, payloads that are no JSON, and what happens in mid-send."""
 
 from __future__ import annotations
 
