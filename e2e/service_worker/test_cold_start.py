@@ -46,15 +46,15 @@ async def records(tab: DrivenTab, *titles: str) -> list[str]:
     acknowledged: list[str] = await tab.until(_ACKS, arg=len(titles), what="what was recorded to be durable")
     stats = await tab.evaluate("() => demo.queue.stats()")
     assert stats["queued"] + stats["inFlight"] == len(titles), stats
-    return acknowledged
+    return sorted(acknowledged)
 
 
 async def applied(site: Site, count: int) -> list[str]:
-    """Wait until the server has so many cases; returns the operations' ids in its order."""
+    """Wait until the server has so many cases; returns the operations' ids, sorted: each is a partition of its own."""
 
     async def all_there() -> list[str] | None:
         sent = [each["op_id"] for each in await site.effects() if each["payload"]["kind"] == "add"]
-        return sent if len(sent) >= count else None
+        return sorted(sent) if len(sent) >= count else None
 
     return await until(all_there, f"{count} cases to be applied", 60)
 
@@ -82,7 +82,9 @@ async def test_a_page_opened_without_a_network_sends_when_it_is_back(driven: Dri
     await driven.offline(True)
     try:
         cold = await demo(driven, site.url)
+        await driven.offline(True)  # the engine, too, which has started since
         acknowledged = await records(cold, "Pump 7", "Lift 3")
+        assert [each for each in await site.effects() if each["payload"]["kind"] == "add"] == []
     finally:
         await driven.offline(False)
     if driven.engine == "firefox":

@@ -48,6 +48,7 @@ class ChaosBrowser:
         self._tabs: dict[Page, ChaosTab] = {}
         self._opened = 0
         self._workers: dict[str, SharedWorkerHandle] = {}
+        self._offline = False
         self.context.on("page", self._on_page)
 
     @classmethod
@@ -114,6 +115,8 @@ class ChaosBrowser:
         """Open a tab in front of the others, which are hidden then, and go to ``url``."""
         tab = self._tab_of(await self._guard(self.context.new_page()))
         await tab._session()
+        if self._offline:
+            await tab.offline(True)
         if url is not None:
             await tab.navigate(url, wait_until=wait_until, timeout=timeout)
         return tab
@@ -148,12 +151,21 @@ class ChaosBrowser:
     # -- the network -------------------------------------------------------------------------------------------------
 
     async def offline(self, offline: bool) -> None:
-        """Cut all tabs and shared workers that run now off the network, or join them again."""
+        """Cut all tabs, and the shared workers that run now, off the network, or join them again.
+
+        Tabs that are opened meanwhile are cut off as well; a shared worker that starts meanwhile is when this is called
+        once more. Service workers are not.
+        """
+        self._offline = offline
         for tab in self.tabs:
             if not tab.silent:
                 await tab.offline(offline)
         for worker in await self.shared_workers():
-            await worker.offline(offline)
+            try:
+                await worker.offline(offline)
+            except ChaosError:
+                if await worker.alive():
+                    raise
 
     # -- storage -----------------------------------------------------------------------------------------------------
 
