@@ -314,6 +314,7 @@ class Tab:
         self.state = replace(self.state, lifecycle="closing")
         self.services.roster.remove_own(self.identity.connection_id)  # at once, and not as "closing" first
         self._stop_elections(reason)
+        self.services.lease.judge()  # what it held has ended: it is given back before this returns
 
     async def gone(self) -> None:
         """Wait until a tab that leaves has stopped its elections."""
