@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 from tabhelm.browser._js import Thrown, create_proxy, js, js_exception, to_js_value, to_python_value
-from tabhelm.browser.opaque import to_js_records, to_python_records
+from tabhelm.browser.opaque import call_all, to_js_arguments, to_js_records, to_python_records
 from tabhelm.errors import DatabaseClosed, DatabaseError, ForeignAwait, KeyExists, QuotaExceeded
 from tabhelm.ports.database import Key, KeyRange, Record, Schema, Store, Transaction
 
@@ -86,24 +86,20 @@ class BrowserTransaction:
 
     def delete_all(self, store: str, keys: Sequence[Key]) -> _Request[None]:
         def ask() -> Any:
-            delete, last = self._source(store).delete, None
-            for key in to_js_value(list(keys)):
-                last = delete(key)
-            return last
+            source = self._source(store)
+            return call_all(source.delete, source, to_js_value([[key] for key in keys])).at(-1)
 
         return self._ask(ask) if keys else _Request(self, lambda: None, done=True)
 
     def _write_all(self, store: str, method: str, values: Sequence[Record]) -> _Request[list[Key]]:
         schema = self._schema.get(store)
-        requests: list[Any] = []
+        requests: Any = None
 
         def ask() -> Any:
-            write, last = getattr(self._source(store), method), None
-            for value in to_js_records(values):
-                last = write(value)
-                if schema is None or schema.auto_increment:
-                    requests.append(last)
-            return last
+            nonlocal requests
+            source = self._source(store)
+            requests = call_all(getattr(source, method), source, to_js_arguments(values))
+            return requests.at(-1)
 
         def keys() -> list[Key]:
             if schema is None or schema.auto_increment:

@@ -224,6 +224,7 @@ class Claiming:
 
     def _may_go(self, operation: Operation, name: str, taken: bool) -> bool:
         """Claim an operation, or find it dead; false if the partition goes no further now."""
+        size = operation.size
         if operation.blocks:
             self._hint(blocked(self._queue, name), taken)
         elif operation.unknown_since and operation.unknown_since < self._oldest:
@@ -237,11 +238,11 @@ class Claiming:
             self._hint(waiting(self._queue, name, operation.not_before, operation.delayed_at), taken)
         elif operation.op_id in self._alone and self._claimed:
             self._due = 0.0
-        elif self._claimed and operation.size > self._room:
+        elif self._claimed and size > self._room:
             self._full = True
         else:
             self._claimed.append(operation)
-            self._room -= operation.size
+            self._room -= size
             self._full = len(self._claimed) == self._limit or operation.op_id in self._alone
             return True
         return False

@@ -61,6 +61,21 @@ class NewOperation:
         """Bytes of the payload."""
         return self.value_size if self.value is not None else text_size(self.payload)
 
+    def to_record(self, queue: str, ordinal: int, now: float) -> dict[str, Any]:
+        """The record to store: that of a new ``Operation``."""
+        record = {
+            "queue": queue,
+            "op_id": self.op_id,
+            "partition": self.partition,
+            "payload": self.payload,
+            "digest": self.digest(),
+            "enqueued_at": now,
+            "ordinal": ordinal,
+        }
+        if self.value is not None:
+            record |= {"value": self.value, "value_size": self.value_size}
+        return record
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:

@@ -14,6 +14,8 @@ from tabhelm.ports import Channel, Clock, Database, Entropy, Http
 from tabhelm.queue.records import QueueStats
 from tabhelm.queue.store import QueueStore
 
+NUDGE_EVERY = 0.02
+"""Seconds: what changes more often is told to the other engines no more often."""
 RATE_WINDOW = 10.0
 """Seconds that the rate of a queue is taken over."""
 
@@ -104,6 +106,8 @@ class QueueHub:
         self._database = database
         self._services = services
         self._queues: dict[str, SharedQueue] = {}
+        self._nudged: dict[str, bool] = {}
+        """Queues that were told of a moment ago; true if there is more to tell since."""
 
     def open(self, resource: str) -> SharedQueue:
         if resource not in self._queues:
@@ -133,4 +137,15 @@ class QueueHub:
                 continue  # it will be seen by whoever gets through next
 
     def post(self, resource: str, *, resume: bool) -> None:
+        """Tell the other engines: at once, and what comes right after it together a moment later."""
+        if not resume and resource in self._nudged:
+            self._nudged[resource] = True
+            return
         self._channel.post(encode(Nudge(self._engine_id, resource, resume)))
+        if not resume:
+            self._nudged[resource] = False
+            self._services.clock.call_later(NUDGE_EVERY, lambda: self._again(resource))
+
+    def _again(self, resource: str) -> None:
+        if self._nudged.pop(resource):
+            self.post(resource, resume=False)

@@ -6,25 +6,26 @@ partition only. What each call costs depends on what it moves, never on what els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tabhelm.errors import IdentifierReused, KeyExists, QueueFull
-from tabhelm.fencing.epochs import Grant
+from tabhelm.fencing.epochs import Grant, require_current
 from tabhelm.fencing.schema import CLAIMS, COUNTERS, DEAD_LETTERS, FENCING, IDENTIFIER, OPERATIONS, PARTITIONS, RECEIPTS
 from tabhelm.ports import Clock, Database, Entropy, KeyRange, Transaction
-from tabhelm.queue.claiming import Claim, Claiming, Found, recover
+from tabhelm.queue.claiming import CLAIM_SIZE, Claim, Claiming, Found, recover
 from tabhelm.queue.letters import remove, retry
 from tabhelm.queue.options import QueueOptions, Rejected
 from tabhelm.queue.partitions import ready
 from tabhelm.queue.records import NewOperation, Operation, Outcome, QueueStats
 from tabhelm.queue.settling import RETENTION, Settling
-from tabhelm.queue.totals import COUNTED, Totals, read_totals, write_totals
+from tabhelm.queue.totals import COUNTED, Totals, read_totals, recount, write_totals
 
 T = TypeVar("T")
 _LED = (FENCING, OPERATIONS, PARTITIONS, CLAIMS, DEAD_LETTERS, COUNTERS)
 """The stores of a leader's transactions."""
 _NO_LIMITS = QueueOptions()
+_PAGE = 100
 
 
 class QueueStore:
@@ -49,37 +50,29 @@ class QueueStore:
             QueueFull: one of the ``limits`` does not allow it.
             QuotaExceeded, DatabaseError: nothing was stored, or it is unknown: the same ids may be enqueued again.
         """
-        now = self._clock.wall()
-        records = [
-            Operation(
-                self.resource, item.op_id, item.partition, item.payload, item.digest(), now,
-                value=item.value, value_size=item.value_size,
-            )
-            for item in operations
-        ]  # fmt: skip
         if all(item.fresh for item in operations):
             try:
-                return await self._add(records, limits)
+                return await self._add(operations, limits)
             except KeyExists:
                 pass  # drawn for this call and yet known: the call is being repeated; look closer
-        return await self._add_unknown(records, limits)
+        return await self._add_unknown(operations, limits)
 
-    async def _add(self, operations: Sequence[Operation], limits: QueueOptions) -> int:
+    async def _add(self, operations: Sequence[NewOperation], limits: QueueOptions) -> int:
         async def body(tx: Transaction, totals: Totals) -> int:
             return await self._append(tx, totals, operations, limits)
 
         return await self._counted([*COUNTED, PARTITIONS], "readwrite", body)
 
-    async def _add_unknown(self, operations: Sequence[Operation], limits: QueueOptions) -> int:
+    async def _add_unknown(self, operations: Sequence[NewOperation], limits: QueueOptions) -> int:
         async def body(tx: Transaction, totals: Totals) -> int:
-            new: dict[str, Operation] = {}
+            new: dict[str, NewOperation] = {}
             for operation in operations:
                 digest = await self._known(tx, operation.op_id)
                 if operation.op_id in new:
-                    digest = new[operation.op_id].digest
+                    digest = new[operation.op_id].digest()
                 if digest is None:
                     new[operation.op_id] = operation
-                elif digest != operation.digest:
+                elif digest != operation.digest():
                     raise IdentifierReused(
                         f"operation id {operation.op_id!r} is already used in queue {self.resource!r} for another "
                         "payload or partition: draw a new id for a new operation"
@@ -98,16 +91,12 @@ class QueueStore:
         return None
 
     async def _append(
-        self, tx: Transaction, totals: Totals, operations: Sequence[Operation], limits: QueueOptions
+        self, tx: Transaction, totals: Totals, operations: Sequence[NewOperation], limits: QueueOptions
     ) -> int:
-        size = sum(operation.size for operation in operations)
+        size, now = sum(operation.size for operation in operations), self._clock.wall()
         self._require_room(totals, len(operations), size, limits)
-        records = []
-        for operation in operations:
-            record = operation.to_record()
-            record["ordinal"] = totals.next
-            totals.next += 1
-            records.append(record)
+        records = [item.to_record(self.resource, totals.next + at, now) for at, item in enumerate(operations)]
+        totals.next += len(records)
         totals.live += len(records)
         totals.bytes += size
         tx.add_all(OPERATIONS, records)
@@ -141,6 +130,8 @@ class QueueStore:
 
         async def body(tx: Transaction, totals: Totals) -> tuple[int, float]:
             count = await recover(tx, self.resource, grant, self._clock.wall())
+            if await recount(tx, self.resource, totals):
+                await write_totals(tx, self.resource, totals, self._draw)
             return count, RETENTION if totals.retention is None else totals.retention
 
         return await self._counted(_LED, "readwrite", body)
@@ -215,6 +206,70 @@ class QueueStore:
             return died
 
         return await self._counted([*_LED, RECEIPTS], "readwrite", body)
+
+    # -- while the storage is full ------------------------------------------------------------------------------------
+
+    async def peek(
+        self, grant: Grant, limit: int, *, skip: Collection[str], over: Collection[str], retention: float = RETENTION
+    ) -> list[Operation]:
+        """Up to ``limit`` operations that may be sent now, oldest first, without claiming them: writes nothing.
+
+        None of the partitions ``skip``, nor of one that is in flight under another claim than those that are ``over``.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+
+        async def body(tx: Transaction) -> list[Operation]:
+            claims = tx.get_all(CLAIMS, KeyRange.prefix(self.resource))
+            await require_current(tx, grant)
+            held = {name for claim in await claims if claim["claim"] not in over for name in claim["partitions"]}
+            barred = {*skip, *held}
+            found: list[Operation] = []
+            now, room, after = self._clock.wall(), CLAIM_SIZE, 0
+            while len(found) < limit:
+                keys = KeyRange([self.resource, after], [self.resource, []], lower_open=True)
+                page = [Operation.from_record(each) for each in await tx.get_all(OPERATIONS, keys, count=_PAGE)]
+                for item in page:
+                    waits = item.not_before > now >= item.delayed_at
+                    stale = item.unknown_since and item.unknown_since < now - retention
+                    if item.partition in barred or item.blocks or waits or stale or (found and item.size > room):
+                        barred.add(item.partition)
+                    elif len(found) < limit:
+                        found.append(item)
+                        room -= item.size
+                if len(page) < _PAGE:
+                    break
+                after = page[-1].ordinal
+            return found
+
+        return await self._database.transaction([FENCING, OPERATIONS, CLAIMS], "readonly", body)
+
+    async def delete_done(self, grant: Grant, done: Sequence[Operation]) -> None:
+        """Delete operations that are done, and write nothing down: ``settle`` or ``note_done`` will.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+
+        async def body(tx: Transaction) -> None:
+            await require_current(tx, grant)
+            await tx.delete_all(OPERATIONS, [[self.resource, item.ordinal] for item in done])
+
+        await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
+
+    async def note_done(self, grant: Grant, done: Sequence[Operation]) -> None:
+        """Write down what ``delete_done`` did of operations that were never claimed.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+
+        async def body(tx: Transaction, totals: Totals) -> None:
+            await Settling(tx, totals, self.resource, self._clock.wall(), "dead").note(grant, done)
+            await write_totals(tx, self.resource, totals, self._draw)
+
+        await self._counted([*_LED, RECEIPTS], "readwrite", body)
 
     # -- for people ---------------------------------------------------------------------------------------------------
 
