@@ -80,6 +80,11 @@ class Settling:
         self.counted = bool(done or self._died)
         return self._died
 
+    async def note(self, grant: Grant, done: Sequence[Operation]) -> None:
+        """Write down that operations are done which were never claimed."""
+        await require_current(self._tx, grant)
+        await self._commit(done)
+
     def _hint(self, operation: Operation) -> Record:
         if operation.not_before > self._now:
             return waiting(self._queue, operation.partition, operation.not_before, self._now)

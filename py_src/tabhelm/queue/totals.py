@@ -63,6 +63,19 @@ async def write_totals(tx: Transaction, queue: str, totals: Totals, draw: Callab
     tx.put(COUNTERS, {"key": totals_key(queue), **asdict(totals)})
 
 
+async def recount(tx: Transaction, queue: str, totals: Totals) -> bool:
+    """Count afresh what is there if that is not as many as the totals say; whether it was not. Operations were deleted
+    when the storage was full and that could not be written down: they are done."""
+    if await tx.count(OPERATIONS, KeyRange.prefix(queue)) == totals.live + totals.blocked:
+        return False
+    before = totals.live
+    totals.live = totals.dead = totals.blocked = totals.bytes = 0
+    for store in (OPERATIONS, DEAD_LETTERS):
+        await _count(tx, queue, store, totals)
+    totals.done += max(0, before - totals.live)
+    return True
+
+
 async def _count(tx: Transaction, queue: str, store: str, totals: Totals) -> None:
     after = 0
     while True:
