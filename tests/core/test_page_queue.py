@@ -356,6 +356,43 @@ def test_an_answer_to_nothing_that_was_asked_does_nothing() -> None:
     run("shared", test)
 
 
+def test_an_answer_to_an_earlier_attempt_is_not_taken_for_this_one() -> None:
+    async def test(world: World, browser: SimulatedBrowser) -> None:
+        outbox = Outbox(world)
+        a = await page(browser, "a")
+        outbox.hold.add("a")
+        queue = sending_queue(a, outbox, each=True, sendTimeoutMs=3_000, baseDelayMs=100)
+        await queue.enqueue(1)
+        await outbox.holds(2)
+        told = {"results": [{"status": "rejected", "detail": "by the first attempt"}]}
+        a.session.post({"type": "sent", "queue": queue.handle, "call": 1, **told})  # as no page of ours would
+        await world.sleep(1.0)
+        assert queue.last_stats["inFlight"] == 1
+        outbox.hold.clear()
+        assert (await done(world, queue, 1))["dead"] == 0
+
+    run("shared", test)
+
+
+@pytest.mark.parametrize("reason", ["doubt", "no-extras"])
+def test_a_page_that_cannot_be_asked_lets_another_lead(reason: str) -> None:
+    async def test(world: World, browser: SimulatedBrowser) -> None:
+        outbox = Outbox(world)
+        a = await page(browser, "a")
+        outbox.hold.add("a")
+        first = sending_queue(a, outbox, each=True)
+        await first.enqueue(1)
+        await outbox.holds(1)
+        b = await page(browser, "b")
+        queue = sending_queue(b, outbox, each=True)
+        await world.sleep(1.0)
+        a.session.post({"type": "sent", "queue": first.handle, "call": 1, "lost": reason})
+        await done(world, queue, 1, within=20.0)
+        assert [name for name, _ in outbox.sent] == ["a", "b"] and outbox.attempts == [1, 1]
+
+    run("shared", test)
+
+
 @each_host
 def test_a_pending_enqueue_outlives_engines_and_settles_once(host: str) -> None:
     async def test(world: World, browser: SimulatedBrowser) -> None:
