@@ -121,8 +121,6 @@ class Tab:
             NotJoined: the tab has left.
         """
         self._require_joined()
-        if "limit" in settings:
-            settings["batch"] = settings.pop("limit")
         options = options_from(options, settings)
         sends = options.endpoint is not None or options.sender is not None
         if sends and loop is not None:

@@ -347,6 +347,22 @@ async def test_two_tabs_that_flush_at_once_send_each_operation_once(world: World
 
 
 @simulated
+async def test_a_follower_enqueues_offline_and_closes_and_its_work_is_sent_once(world: World) -> None:
+    """A peer gives only the leader a durable queue."""
+    a, b = join(world, "a"), join(world, "b")
+    a.set(online=False)
+    ledger = Ledger()
+    queue = opened(a, sender=ledger)
+    await put(b, opened(b, flush=False), 1, 2)
+    b.agent.die()
+    await world.sleep(5.0)
+    assert ledger.sent == []
+    a.set(online=True)
+    await drained(world, a, queue)
+    assert ledger.sent == ["op-1", "op-2"]
+
+
+@simulated
 async def test_a_sender_that_cancels_itself_has_failed(world: World) -> None:
     a = join(world, "a")
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from tabhelm.fencing.reply import Reply, retry_after
 from tabhelm.queue.records import Operation, Outcome
 
-SEND_TIMEOUT = 30.0
 _STATUS: dict[str, Literal["committed", "duplicate", "rejected", "retry", "skipped"]] = {
     "committed": "committed",
     "duplicate": "duplicate",
