@@ -232,6 +232,63 @@ def test_a_full_storage_refuses_whole_calls_and_a_deletion_makes_room_only_after
 
 
 @SEEDS
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_full_queue_is_flushed_and_counts_are_right_once_there_is_room(seed: int, lanes: int) -> None:
+    async def scene(world: World) -> None:
+        a = join(world, "a")
+        receiver = SimulatedReceiver(world, URL)
+        queue = opened(a, lanes=lanes, batch=5)
+        await put(a, queue, 0)
+        await world.until(lambda: applied(receiver) == [0])
+        world.faults.http_delay = (0.5, 0.5)
+        for number in range(1, 31):
+            await a.agent.start(queue.enqueue({"n": number}, partition=f"p{number % 3}"))
+        world.faults.quota = 0
+        with pytest.raises(QuotaExceeded):
+            await put(a, queue, 99)
+        await world.until(lambda: sorted(applied(receiver)) == list(range(31)), within=120)
+        for partition in range(3):
+            numbers = [number for number in applied(receiver)[1:] if number % 3 == partition]
+            assert numbers == sorted(numbers)
+        await world.until(lambda: world.storage.dump(NAME)["operations"] == [], within=10)
+        world.faults.quota = None
+        await put(a, queue, 31)
+        await world.until(lambda: applied(receiver)[-1] == 31, within=60)
+        await world.sleep(5.0)
+        stats = await a.agent.start(queue.stats())
+        assert (stats.queued, stats.in_flight, stats.done, stats.bytes) == (0, 0, 32, 0)
+
+    played(seed, scene)
+
+
+@SEEDS
+def test_a_leader_that_died_while_the_storage_was_full_leaves_right_counts_to_the_next(seed: int) -> None:
+    async def scene(world: World) -> None:
+        a = join(world, "a")
+        receiver = SimulatedReceiver(world, URL)
+        queue = opened(a)
+        await put(a, queue, 0)
+        await world.until(lambda: applied(receiver) == [0])
+        world.faults.http_delay = (0.5, 0.5)
+        await put(a, queue, *range(1, 11))
+        world.faults.quota = 0
+        await world.until(lambda: len(applied(receiver)) == 11, within=120)
+        await world.sleep(1.0)
+        a.agent.die()
+        world.faults.quota = None
+        b = join(world, "b")
+        again = opened(b)
+        await put(b, again, 11)
+        await world.until(lambda: applied(receiver)[-1] == 11, within=60)
+        await world.sleep(5.0)
+        stats = await b.agent.start(again.stats())
+        assert (stats.queued, stats.in_flight, stats.done, stats.bytes) == (0, 0, 12, 0)
+        assert sorted(applied(receiver)) == list(range(12)), "none twice"
+
+    played(seed, scene)
+
+
+@SEEDS
 def test_a_full_storage_keeps_new_leaders_from_leading_until_there_is_room(seed: int) -> None:
     async def scene(world: World) -> None:
         a = join(world, "a")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from tabhelm.errors import DatabaseClosed, DatabaseError, InvalidOptions, LeadershipLost, WrongResource
+from tabhelm.errors import DatabaseClosed, DatabaseError, InvalidOptions, LeadershipLost, QuotaExceeded, WrongResource
 from tabhelm.leadership import LeaderContext
 from tabhelm.leadership.tenure import TokenStream
 from tabhelm.observe import OperationDied, QueuePaused
@@ -22,12 +22,12 @@ from tabhelm.queue.claiming import Claim
 from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.pace import Pace
 from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.scarcity import Scarcity, Settlement
 from tabhelm.queue.sending import as_sender
 from tabhelm.queue.shared import SharedQueue
 from tabhelm.queue.store import RETENTION
 
 T = TypeVar("T")
-BATCH = 100
 POLL = 30.0
 """Seconds after which an idle flusher looks by itself, in case a nudge was lost, and a paused one tries again."""
 
@@ -125,6 +125,9 @@ class Flusher:
         self._context = context
         self._options = options
         self.pace = Pace(queue.services.clock, queue.services.entropy, options)
+        self._scarcity = Scarcity()
+        self._carrier: Carrier | None = None
+        """What sends while the storage is full; ``None`` where the app's own loop does."""
         self._carriers: dict[tuple[str, float | None], Carrier] = {}
         self._retention = RETENTION
         self._after = ""
@@ -155,6 +158,7 @@ class Flusher:
         while not await self._made_ready(carrier, self.stream(0)):
             await self.rest()
         await self.recover()
+        self._carrier = carrier
         if self._options.lanes == 1:
             while True:
                 await self.deliver(await self.next(), carrier, self.stream(0))
@@ -210,16 +214,22 @@ class Flusher:
             self._wake.clear()
             # While paused, one operation shows as well as many whether it still is as it was.
             size = self.pace.size if self._queue.paused is None else 1
-            found = await self._stored(
-                lambda size=size: store.claim(  # type: ignore[misc]
-                    tenure.grant,
-                    size,
-                    after=self._after,
-                    alone=self.pace.alone,
-                    retention=self._retention,
-                    rejected=self._options.rejected,
+            try:
+                await self._pay()
+                found = await self._stored(
+                    lambda size=size: store.claim(  # type: ignore[misc]
+                        tenure.grant,
+                        size,
+                        after=self._after,
+                        alone=self.pace.alone,
+                        retention=self._retention,
+                        rejected=self._options.rejected,
+                    ),
+                    full=True,
                 )
-            )
+            except QuotaExceeded:
+                await self._without_room()
+                continue
             self._after = found.after
             self._report_dead(found.dead)
             if found.claim is not None:
@@ -319,7 +329,8 @@ class Flusher:
             self._queue.unpause()
         if sent.retention is not None and sent.retention < self._retention:
             self._retention = sent.retention
-            await self._stored(partial(self._queue.store.note_retention, sent.retention))
+            with suppress(QuotaExceeded):  # the next tenure asks anew
+                await self._stored(partial(self._queue.store.note_retention, sent.retention), full=True)
 
     def _not_sent(self, sent: Sent) -> None:
         """Pause where only a person can help, else wait."""
@@ -350,13 +361,75 @@ class Flusher:
         delays: Mapping[str, float],
         left: Sequence[Operation] = (),
     ) -> None:
-        store, tenure, rejected = self._queue.store, self._context.tenure, self._options.rejected
-        dead = await self._stored(
-            lambda: store.settle(tenure.grant, claim, outcomes, delays, left=left, rejected=rejected)
-        )
-        self._queue.committed(sum(outcome.done for outcome in outcomes.values()))
-        self._report_dead(dead)
+        settlement = Settlement(claim, outcomes, delays, left)
+        try:
+            if self._scarcity.owes(claim):
+                raise QuotaExceeded("what was to be written of this claim before is not yet")
+            await self._settle(settlement)
+        except QuotaExceeded:
+            await self._delete(settlement.done)
+            self._scarcity.owe(settlement)
+        self._queue.committed(len(settlement.done))
         self._queue.changed()
+
+    async def _settle(self, settlement: Settlement) -> None:
+        store, tenure, rejected = self._queue.store, self._context.tenure, self._options.rejected
+        claim, outcomes, delays, left = settlement.claim, settlement.outcomes, settlement.delays, settlement.left
+        dead = await self._stored(
+            lambda: store.settle(tenure.grant, claim, outcomes, delays, left=left, rejected=rejected), full=True
+        )
+        self._report_dead(dead)
+
+    # -- while the storage is full ------------------------------------------------------------------------------------
+
+    async def _pay(self) -> None:
+        """Write down what is owed.
+
+        Raises:
+            QuotaExceeded: there is no room yet.
+        """
+        scarcity, store, tenure = self._scarcity, self._queue.store, self._context.tenure
+        while scarcity.settlements:
+            settlement = scarcity.settlements.pop(0)
+            try:
+                await self._settle(settlement)
+            except BaseException:
+                scarcity.owe(settlement)
+                raise
+        if scarcity.sent:
+            await self._stored(lambda: store.note_done(tenure.grant, scarcity.sent), full=True)
+            scarcity.sent = []
+            self._queue.changed()
+
+    async def _without_room(self) -> None:
+        """Send what can be sent, and delete what is done: that alone makes room."""
+        scarcity, store, tenure = self._scarcity, self._queue.store, self._context.tenure
+        clock, carrier = self._queue.services.clock, self._carrier
+        self._queue.last_error = "quota-exceeded: the storage of this origin is full"
+        done: list[Operation] = []
+        if carrier is not None:
+            size = 1 if carrier.each else self.pace.size
+            skip, over = scarcity.waiting(clock.monotonic()), scarcity.over
+            operations = await self._stored(
+                lambda: store.peek(tenure.grant, size, skip=skip, over=over, retention=self._retention)
+            )
+            if operations and await self._made_ready(carrier, self.stream(0)):
+                outcomes, _ = await self._send(operations, carrier, tenure.stream("no-room"))
+                done = Settlement(Claim("", tuple(operations), 0.0), outcomes, {}).done
+                for item in operations:
+                    if item not in done:
+                        scarcity.wait(item.partition, clock.monotonic() + self._options.max_delay)
+        if done:
+            await self._delete(done)
+            scarcity.sent += done
+            self._queue.committed(len(done))
+        else:
+            await self._context.sleep(self.pace.storage_failed())
+
+    async def _delete(self, done: Sequence[Operation]) -> None:
+        store, tenure = self._queue.store, self._context.tenure
+        if done:
+            await self._stored(lambda: store.delete_done(tenure.grant, done))
 
     def _report_dead(self, dead: Sequence[Operation]) -> None:
         for operation in dead:
@@ -364,8 +437,12 @@ class Flusher:
         if dead:
             self._queue.changed()
 
-    async def _stored(self, transaction: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a transaction until storage lets it through, or the tenure ends."""
+    async def _stored(self, transaction: Callable[[], Awaitable[T]], *, full: bool = False) -> T:
+        """Repeat a transaction until storage lets it through, or the tenure ends.
+
+        Raises:
+            QuotaExceeded: with ``full``, at once.
+        """
         while True:
             self._context.tenure.ensure()
             try:
@@ -373,5 +450,7 @@ class Flusher:
             except DatabaseClosed:
                 continue  # closed under us: the next one opens anew, and sees whether our epoch is still there
             except DatabaseError as failure:
+                if full and isinstance(failure, QuotaExceeded):
+                    raise
                 self._queue.last_error = f"{failure.code}: {failure}"
                 await self._context.sleep(self.pace.storage_failed())
