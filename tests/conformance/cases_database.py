@@ -22,6 +22,7 @@ SCHEMA = Schema(
                 Index("by_tag", "tag"),
                 Index("by_code", "code", unique=True),
                 Index("by_depth", "inner.depth"),
+                Index("by_name", "names", multi_entry=True),
             ),
         ),
         Store("log", "n", auto_increment=True),
@@ -423,6 +424,47 @@ async def delete_all_deletes_what_is_there(here: Ports, there: Ports) -> None:
     database.close()
 
 
+async def a_range_is_deleted_at_once(here: Ports, there: Ports) -> None:
+    database = opened(here)
+    lines = [{"a": name, "b": number} for name in ("x", "y", "z") for number in range(4)]
+
+    async def body(tx: Transaction) -> None:
+        await tx.put_all("pairs", lines)
+        await tx.delete_ranges("pairs", [KeyRange(["x", 1], ["x", 2]), KeyRange.prefix("y"), KeyRange(["q"], ["r"])])
+        await tx.delete_ranges("pairs", [])
+
+    await database.transaction(["pairs"], "readwrite", body)
+    left = [(record["a"], record["b"]) for record in await all_of(database, "pairs")]
+    assert left == [("x", 0), ("x", 3), *(("z", number) for number in range(4))], f"left {left}"
+    database.close()
+
+
+async def an_index_of_several_entries_lists_a_record_under_each(here: Ports, there: Ports) -> None:
+    database = opened(here)
+    await put_items(
+        database,
+        {"id": 1, "names": [["q", "a"], ["q", "b"], ["q", "a"]]},
+        {"id": 2, "names": [["q", "c"], None]},
+        {"id": 3, "names": []},
+        {"id": 4},
+    )
+
+    async def find(tx: Transaction) -> list[Any]:
+        asked = [tx.get("items", ["q", name], index="by_name") for name in "abcd"]
+        return [found["id"] if (found := await each) else None for each in asked]
+
+    assert await database.transaction(["items"], "readonly", find) == [1, 1, 2, None]
+    await put_items(database, {"id": 1, "names": [["q", "d"]]})
+    assert await database.transaction(["items"], "readonly", find) == [None, None, 2, 1], "it did not follow the write"
+
+    async def remove(tx: Transaction) -> None:
+        await tx.delete("items", 2)
+
+    await database.transaction(["items"], "readwrite", remove)
+    assert await database.transaction(["items"], "readonly", find) == [None, None, None, 1]
+    database.close()
+
+
 async def reading_only_is_reading_only(here: Ports, there: Ports) -> None:
     database = opened(here)
 
@@ -570,6 +612,8 @@ CASES = cases(
     a_prefix_range_finds_its_lane,
     an_index_finds_one,
     delete_all_deletes_what_is_there,
+    a_range_is_deleted_at_once,
+    an_index_of_several_entries_lists_a_record_under_each,
     reading_only_is_reading_only,
     a_cancelled_caller_writes_all_or_nothing,
     a_writer_waits_for_the_writer_before_it,

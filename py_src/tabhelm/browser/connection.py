@@ -257,7 +257,8 @@ def _upgrade(request: Any, schema: Schema) -> None:
         for index in store.indexes:
             if not target.indexNames.contains(index.name):
                 path = to_js_value(_path(index.key_path)) if isinstance(index.key_path, tuple) else index.key_path
-                target.createIndex(index.name, path, to_js_value({"unique": index.unique}))
+                options = {"unique": index.unique, "multiEntry": index.multi_entry}
+                target.createIndex(index.name, path, to_js_value(options))
 
 
 def _path(key_path: str | tuple[str, ...]) -> str | list[str]:

@@ -91,6 +91,15 @@ class BrowserTransaction:
 
         return self._ask(ask) if keys else _Request(self, lambda: None, done=True)
 
+    def delete_ranges(self, store: str, ranges: Sequence[KeyRange]) -> _Request[None]:
+        def ask() -> Any:
+            source, last = self._source(store), None
+            for keys in ranges:
+                last = source.delete(_js_range(keys))
+            return last
+
+        return self._ask(ask) if ranges else _Request(self, lambda: None, done=True)
+
     def _write_all(self, store: str, method: str, values: Sequence[Record]) -> _Request[list[Key]]:
         schema = self._schema.get(store)
         requests: Any = None

@@ -26,6 +26,8 @@ class Index:
     name: str
     key_path: str | tuple[str, ...]
     unique: bool = False
+    multi_entry: bool = False
+    """The key path finds a list, and each of its items is a key of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class Transaction(Protocol):
     def delete(self, store: str, key: Key) -> Awaitable[None]: ...
 
     def delete_all(self, store: str, keys: Sequence[Key]) -> Awaitable[None]: ...
+
+    def delete_ranges(self, store: str, ranges: Sequence[KeyRange]) -> Awaitable[None]: ...
 
 
 class Database(Protocol):

@@ -102,6 +102,22 @@ def key_at(value: Record, key_path: str | tuple[str, ...]) -> Any:
     return found
 
 
+def keys_at(value: Record, index: Index) -> list[Any]:
+    """The keys under which an index lists the record: none, one, or as many as its list has valid items."""
+    if not index.multi_entry:
+        key = key_at(value, index.key_path)
+        return [] if key is None else [key]
+    assert isinstance(index.key_path, str), "an index of several entries has one path"
+    found = value.get(index.key_path)
+    items = {}
+    for item in found if isinstance(found, list) else []:
+        try:
+            items[encode(item)] = item
+        except DatabaseError:
+            continue  # no valid key: the others are listed all the same
+    return list(items.values())
+
+
 class Bounds:
     """A ``KeyRange`` in encoded form."""
 
@@ -154,8 +170,7 @@ class ObjectStore:
         entries: list[tuple[Encoded, Encoded]] = []
         self._indexes[index.name] = (index, entries)
         for primary in self._order:
-            key = key_at(self._records[primary][1], index.key_path)
-            if key is not None:
+            for key in keys_at(self._records[primary][1], index):
                 insort(entries, (encode(key), primary))
 
     @property
@@ -189,8 +204,7 @@ class ObjectStore:
         if new and old is not None:
             raise KeyExists(f"store {self.shape.name!r} already has a record with the key {key!r}")
         for index, entries in self._indexes.values():
-            found = key_at(value, index.key_path) if index.unique else None
-            if found is not None:
+            for found in keys_at(value, index) if index.unique else ():
                 encoded = encode(found)
                 at = bisect_left(entries, encoded, key=lambda entry: entry[0])
                 if any(entry[0] == encoded and entry[1] != primary for entry in entries[at : at + 2]):
@@ -216,8 +230,7 @@ class ObjectStore:
             if old is None:
                 insort(self._order, primary)
             for index, entries in self._indexes.values():
-                key = key_at(entry[1], index.key_path)
-                if key is not None:
+                for key in keys_at(entry[1], index):
                     insort(entries, (encode(key), primary))
         elif old is not None:
             del self._order[bisect_left(self._order, primary)]
@@ -230,6 +243,10 @@ class ObjectStore:
             raise DatabaseError(f"store {self.shape.name!r} has no index {index!r}")
         return [self._records[primary][1] for _, primary in bounds.slice_index(self._indexes[index][1])]
 
+    def keys(self, bounds: Bounds) -> list[Key]:
+        """The keys inside the bounds, in order."""
+        return [self._records[primary][0] for primary in bounds.slice(self._order)]
+
     def one(self, key: Key, index: str | None) -> Record | None:
         if index is None:
             entry = self._records.get(encode(key))
@@ -239,7 +256,6 @@ class ObjectStore:
 
     def _unindex(self, primary: Encoded, value: Record) -> None:
         for index, entries in self._indexes.values():
-            key = key_at(value, index.key_path)
-            if key is not None:
+            for key in keys_at(value, index):
                 entry = (encode(key), primary)
                 del entries[bisect_left(entries, entry)]

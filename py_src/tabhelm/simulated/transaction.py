@@ -125,6 +125,10 @@ class AgentTransaction:
         data, wanted = self._store(store, write=True), list(keys)
         return self._request(lambda: self._erase(data, wanted))
 
+    def delete_ranges(self, store: str, ranges: Sequence[KeyRange]) -> Request[None]:
+        data, wanted = self._store(store, write=True), [Bounds(keys) for keys in ranges]
+        return self._request(lambda: self._erase(data, [key for bounds in wanted for key in data.keys(bounds)]))
+
     def _store(self, name: str, *, write: bool = False) -> ObjectStore:
         if name not in self.stores:
             raise DatabaseError(f"store {name!r} is not in this transaction's scope {self.stores!r}")
