@@ -65,6 +65,16 @@ class Device:
         services, tab = agent.call(make)
         return Member(self.world, agent, ports, services, tab)
 
+    def beside(self, member: Member, name: str) -> Member:
+        """Another tab of that one's engine."""
+
+        def make() -> Tab:
+            member.ports.locks.admit(f"c-{name}")
+            identity = Identity(f"t-{name}", f"c-{name}", 1)
+            return Tab(member.services, identity, TabFacts(), PageState("active"))
+
+        return Member(self.world, member.agent, member.ports, member.services, member.agent.call(make))
+
     def lead(self, member: Member, **policy: Any) -> Election:
         return self.devices.crew.lead(member, **{"authorities": SERVER, "lease": self.url, **policy})
 

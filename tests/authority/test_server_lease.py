@@ -100,6 +100,45 @@ def test_of_the_tabs_of_a_device_one_asks() -> None:
         world.run(main())
 
 
+def test_of_several_tabs_of_one_engine_one_asks() -> None:
+    with World(1) as world:
+        devices = Devices(world)
+
+        async def main() -> None:
+            first = devices.one.standing()
+            await devices.crew.led(first)
+            second = devices.two.join()
+            others = [second, *(devices.two.beside(second, f"x{n}") for n in range(4))]
+            for other in others:
+                devices.two.lead(other)
+            await world.sleep(30.0)
+            asked = sum(request.sender == "d2-tab" for request in world.network.requests)
+            await world.sleep(60.0)
+            asked = sum(request.sender == "d2-tab" for request in world.network.requests) - asked
+            assert asked <= 8, "one request that waits for ten seconds at a time"
+            first.agent.die()
+            await world.until(lambda: any(other.leading for other in others))
+
+        world.run(main())
+
+
+@pytest.mark.parametrize("delay", [0.5, 1.0])
+def test_it_is_believed_in_from_before_the_request_was_sent(delay: float) -> None:
+    with World(1) as world:
+        devices = Devices(world)
+
+        async def main() -> None:
+            world.faults.http_delay = (delay, delay)
+            first = devices.one.standing()
+            await devices.crew.led(first)
+            devices.one.cut_off()
+            await world.until(lambda: not first.leading)
+            given = devices.record.renewed_at - 1.8e9
+            assert world.loop.time() - given < 10.05 - delay, "the time of the way is not given to the holder"
+
+        world.run(main())
+
+
 # -- cut off, hung, late ----------------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,47 @@ async def test_a_client_that_goes_away_while_it_waits_gets_nothing(make_leases: 
     assert await leases.granted("c") == (2, 1), "nobody else has got it"
 
 
+async def test_a_client_that_goes_away_at_the_very_moment_of_its_grant_gets_nothing(make_leases: MakeLeases) -> None:
+    written, told = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryLeaseStore):
+        """What is granted to ``b`` is durable for a while before anybody hears of it."""
+
+        async def change(self, key: LeaseKey, decide: Any, most: int) -> Any:
+            result = await super().change(key, decide, most)
+            if self.records[key].holder == "b" and not told.is_set():
+                written.set()
+                await told.wait()
+            return result
+
+    leases = make_leases(store=Slow())
+    await leases.granted("a")
+    gone = asyncio.Event()
+    bodies = [{"type": "http.request", "body": b'{"candidate": "b", "ttl_ms": 15000, "wait_ms": 9000}'}]
+
+    async def receive() -> Any:
+        if bodies:
+            return bodies.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None: ...
+
+    headers = [(b"content-type", b"application/json"), (b"x-user", b"u")]
+    scope = {"type": "http", "method": "POST", "path": "/leases/app:job", "headers": headers}
+    asking = asyncio.create_task(leases.service(scope, receive, send))
+    while not leases.service.metrics.waiting:
+        await asyncio.sleep(0)
+    await leases.release("a")
+    await written.wait()
+    gone.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    told.set()
+    await asyncio.wait_for(asking, 2.0)
+    assert await leases.granted("c") == (3, 1), "what b was given is free again"
+
+
 async def test_who_takes_its_request_back_waits_no_more(make_leases: MakeLeases) -> None:
     leases = make_leases()
     await leases.granted("a")
