@@ -6,6 +6,10 @@ from typing import Any
 
 from tabhelm.testing.driver import DrivenTab
 
+FORGETS = {"webkit"}
+"""Driven, this engine keeps caches in memory, and forgets what is in them when no page of the origin is left: tests
+leave one open there, which has not joined and has no engine."""
+
 _KEEP = """async (options) => {
   window.told ??= [];
   window.violations ??= [];

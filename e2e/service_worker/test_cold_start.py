@@ -9,7 +9,7 @@ from e2e.kit import Site, until
 
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
-from .pages import controlled
+from .pages import FORGETS, controlled
 
 _DEMO_READY = "() => window.demo && document.querySelector('#connection').textContent.startsWith('connected')"
 _RECORD = """async (titles) => {
@@ -36,7 +36,7 @@ async def kept(driven: DrivenBrowser, site: Site) -> None:
     assert settled["state"] == "ready", settled
     status = await tab.evaluate("() => demo.offline.status()")
     print(f"\n{driven.engine} {driven.version}: keeps {status['bytes'] / 1e6:.1f} MB and {status['files']} files more")
-    await driven.new_tab("about:blank")
+    await driven.new_tab(f"{site.url}/blank" if driven.engine in FORGETS else "about:blank")
     await tab.close()
 
 
