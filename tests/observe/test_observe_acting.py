@@ -91,6 +91,25 @@ def test_nobody_leading_though_somebody_could_is_an_alarm(seed: int) -> None:
         world.run(main())
 
 
+def test_a_tab_with_less_patience_that_comes_later_is_heard_in_its_own_time() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            member = join(world, "a")
+            told: list[Event] = []
+            member.services.events.subscribe(told.append)
+            stands = member.services.acting.stands
+            member.call(lambda: stands("app:r", 30.0, lambda: True))
+            await world.sleep(1.0)
+            member.call(lambda: stands("app:r", 5.0, lambda: True))
+            await world.sleep(3.0)
+            assert not told
+            await world.sleep(2.0)
+            assert [type(event) for event in told] == [ActingAlarm]
+
+        world.run(main())
+
+
 def test_nobody_leading_by_policy_is_none() -> None:
     with World(1) as world:
 

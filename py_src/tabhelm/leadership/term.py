@@ -25,6 +25,9 @@ from tabhelm.ports import Timer
 _GRACELESS = frozenset({"frozen", "stalled", "closing"})
 """Lifecycles in which nothing runs. Callers may choose the same words: that takes no grace away."""
 _GENERATION_CHANGED = "generation-changed"
+VERIFY_AGAIN = 5.0
+"""Seconds after which the store is asked again what it could not say: whoever claims our resource may say nothing
+new."""
 
 
 class Term:
@@ -44,6 +47,8 @@ class Term:
         """Whether its loop made no progress for too long."""
         self._verified = 0
         """The highest epoch that others claimed, and that the store was asked about."""
+        self._verify_from = 0.0
+        """When it may be asked again, in monotonic time."""
 
     @property
     def working(self) -> bool:
@@ -185,6 +190,8 @@ class Term:
         times = [] if policy.stall_after is None else [self._left(policy.stall_after, tenure.progress_at)]
         if not self._due(policy.cool_down) and self._outranked():
             times.append(self._left(policy.cool_down))
+        if (unverified := self._left(0.0, self._verify_from)) > 0:
+            times.append(unverified)
         return max(0.0, min(times)) if times else None
 
     def _outranked(self) -> bool:
@@ -205,7 +212,7 @@ class Term:
             (info.epoch for info in roster.leaders_of(self._office.key, clock.monotonic()) if info.domain == domain),
             default=0,
         )
-        if heard > max(tenure.epoch, self._verified):
+        if heard > max(tenure.epoch, self._verified) and clock.monotonic() >= self._verify_from:
             self._verified = heard
             self._office.services.tasks.start(self._ask_the_store(tenure), f"verify {self._office.key}")
 
@@ -215,7 +222,9 @@ class Term:
         except LeadershipLost:
             pass
         except TabhelmError:
-            self._verified = 0  # nothing is known: ask again at the next news
+            self._verified = 0  # nothing is known
+            self._verify_from = self._office.services.clock.monotonic() + VERIFY_AGAIN
+            self._office.changes.tell()
 
     async def _await_body(self, body: asyncio.Task[None]) -> None:
         office, clock = self._office, self._office.services.clock

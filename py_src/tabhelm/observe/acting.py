@@ -64,6 +64,7 @@ class ActingMonitor:
             watch = self._watches[resource] = _Watch(self._follow(resource, lambda: self.look(resource)))
         key = object()
         watch.stands[key] = _Stand(limit, wanted)
+        _cancel(watch)  # its limit may be a shorter one
         self.look(resource)
 
         def stop() -> None:

@@ -1,0 +1,61 @@
+"""Faults that were found by trying to break elections: each had a leader, a standby or a watch that went wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit import join
+from tabhelm.errors import DatabaseBlocked
+from tabhelm.fencing.epochs import EpochIssuer, Grant
+from tabhelm.leadership import LeaderContext
+from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
+from tabhelm.names import channel_name, engine_lock
+from tabhelm.simulated import World
+
+
+def test_a_claim_that_the_store_could_not_judge_is_put_to_it_again_though_nothing_new_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever claims our resource says the same at each beat. That is no news, but still unverified."""
+    with World(1) as world:
+        blocked = True
+
+        async def require_current(self: EpochIssuer, grant: Grant) -> None:
+            if blocked:
+                raise DatabaseBlocked("it hangs for a while")
+            await really(self, grant)
+
+        really = EpochIssuer.require_current
+        monkeypatch.setattr(EpochIssuer, "require_current", require_current)
+
+        async def main() -> None:
+            nonlocal blocked
+            old, other = join(world, "old"), join(world, "other")
+            contexts: list[LeaderContext] = []
+
+            async def loop(context: LeaderContext) -> None:
+                contexts.append(context)
+                await context.sleep(1000.0)
+
+            old.lead(loop=loop)
+            await world.until(lambda: bool(contexts))
+            grant, services = contexts[0].tenure.grant, other.services
+            issuer = EpochIssuer(services.database, other.ports.clock, other.ports.entropy, services.memory)
+            issuing = issuer.issue(grant.resource, "t-x:c-x", grant.authority, takeovers_seen=0, holds=lambda: True)
+            await other.agent.start(issuing)
+
+            stranger = world.agent("stranger")
+            ports = world.ports(stranger)
+            await stranger.start(ports.locks.acquire(engine_lock("app", 1, "e-stranger")))
+            channel = stranger.call(lambda: ports.channels.open(channel_name("app", 1)))
+            for number in range(1, 6):
+                age = 5.0 * number
+                tab = TabNote("t-x", "c-x", 1, "active", True, True, "", (), (grant.resource,), age)
+                note = LeaderNote(grant.resource, "t-x", "c-x", grant.domain, grant.epoch + 1, age)
+                text = encode(Beacon("e-stranger", number, 5.0, (tab,), (note,)))
+                stranger.call(lambda text=text: channel.post(text))  # type: ignore[misc]
+                await world.sleep(5.0)
+                assert contexts[0].lost == (number > 3), f"after beat {number}"
+                blocked = number < 3
+
+        world.run(main())
