@@ -37,7 +37,10 @@ ALLOWED: dict[str, set[str]] = {
         "locking",
     },
     "tab": {"locking", "ports", "tasks", "observe", "presence", "election", "leadership", "queue", "services"},
-    "host": {"locking", "ports", "tasks", "observe", "presence", "election", "leadership", "queue", "tab", "services"},
+    "host": {
+        *("ports", "tasks", "observe", "fencing", "presence", "election", "leadership", "queue", "locking", "services"),
+        "tab",
+    },
     "server": {"fencing"},
     "testing": {"fencing"},
 }
