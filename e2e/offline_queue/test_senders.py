@@ -221,3 +221,34 @@ async def test_a_queue_is_opened_once_more_with_the_same_functions_only(browser:
     }""")
     assert told[:2] == [True, True]
     assert all(text.startswith("TypeError") and "other options" in text for text in told[2:]), told
+
+
+async def test_options_that_cannot_be_are_refused_by_name(browser: ChaosBrowser, site: Site) -> None:
+    tab = await site.open(browser)
+    await join(tab)
+    at_once = await tab.evaluate("""() => [
+      { unheard: 1 }, { endpoint: 5 }, { send: "x" }, { sendBatch: null }, { send() {}, sendBatch() {} },
+      { mode: "bulk" }, { batch: 0 }, { lanes: 1.5 }, { sendTimeoutMs: -1 }, { baseDelayMs: "1" },
+      { rejected: "drop" }, { maxBytes: NaN }, { payloads: "text" }, { headers: { "not a name": "x" } }, { flush: 1 },
+    ].map((options) => {
+      try {
+        tab.queue(`q${Math.random()}`.replace(".", ""), options);
+        return [Object.keys(options)[0], "taken"];
+      } catch (error) {
+        return [Object.keys(options)[0], `${error.name}: ${error.message}`];
+      }
+    })""")
+    assert [name for name, text in at_once if not text.startswith("TypeError")] == []
+    assert [name for name, text in at_once if name not in text and name != "headers"] == []
+    later = await tab.evaluate("""async () => {
+      const told = [];
+      for (const options of [{ lanes: 17 }, { baseDelayMs: 2, maxDelayMs: 1 }, { endpoint: "/x", payloads: "clone" },
+                             { headers: { "Fencing-Token": "mine" } }]) {
+        const queue = tab.queue(`later${told.length}`, options);
+        told.push(await queue.enqueue(1).catch(({ code, message }) => `${code}: ${message}`));
+      }
+      return told;
+    }""")
+    for text, key in zip(later, ("lanes 17", "maxDelayMs", "payloads", "fencing-token"), strict=True):
+        assert text.startswith("invalid-options: ") and key in text, text
+    assert await tab.evaluate("() => events.filter(({ type }) => type === 'queue-failed').length") == 4

@@ -349,11 +349,14 @@ async def test_bad_input_is_named(one_tab: ChaosTab, code: str, expected: str) -
 async def test_what_json_can_hold_is_taken_whole(one_tab: ChaosTab) -> None:
     text = await one_tab.evaluate(
         """async () => {
-          const { payloadText } = await import("/tabhelm/checks.mjs");
+          const { jsonText } = await import("/tabhelm/checks.mjs");
+          const { payloadText } = await import("/tabhelm/payloads.mjs");
           class Case { constructor() { this.id = 7; } }
           const shared = { twice: true };
           const converted = { at: new Date(0), url: new URL("https://a/") };
-          return payloadText("payload", [shared, shared, converted, new Case(), null, "x"]);
+          const payload = [shared, shared, converted, new Case(), null, "x"];
+          const text = jsonText(payload);
+          return text === payloadText("payload", payload) ? text : null;
         }"""
     )
     at = "1970-01-01T00:00:00.000Z"
