@@ -76,6 +76,7 @@ async def test_an_operation_of_unknown_outcome_that_is_too_old_blocks_as_well(wo
     queue = opened(a, sender=ledger, rejected="block", base_delay=600.0, max_delay=600.0)
     await put(a, queue, 1, 2)
     await world.until(lambda: ledger.sent == ["op-1"])
+    await world.sleep(1.0)  # until that is settled
     a.agent.clock.wall_offset += 31 * 86_400.0
     await world.sleep(60.0)
     assert ledger.sent == ["op-1"]
