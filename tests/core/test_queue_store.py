@@ -111,6 +111,53 @@ async def test_the_same_id_again_does_nothing_and_another_payload_is_refused(wor
 
 
 @simulated
+async def test_what_did_not_commit_stays_though_its_neighbours_did(world: World, bench: Bench) -> None:
+    # An own sender may say anything of a batch; what was committed is deleted by ranges.
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(n, f"p{n % 2}") for n in range(14)])
+    claim = claimed(await store.claim(grant, 14))
+    kept = {"op-2": "retry", "op-6": "skipped", "op-7": "unknown", "op-9": "rejected"}
+    outcomes = {each.op_id: Outcome(each.op_id, kept.get(each.op_id, "committed")) for each in claim.operations}
+    await store.settle(grant, claim, outcomes)
+    assert ids(await store.claim(grant, 14)) == ["op-2", "op-6", "op-7"]
+    assert [each.op_id for each in await store.dead_letters()] == ["op-9"]
+    assert (await store.stats()).done == 10
+    for number in range(14):
+        assert await store.enqueue([op(number, f"p{number % 2}")]) == 0  # each is known: queued, dead or by its receipt
+
+
+@simulated
+async def test_a_dead_letter_put_back_between_two_that_are_in_flight_is_not_deleted_with_them(
+    world: World, bench: Bench
+) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(n) for n in range(4)])
+    first = claimed(await store.claim(grant, 4))
+    await store.settle(grant, first, {"op-1": Outcome("op-1", "rejected", "poison")})
+    second = claimed(await store.claim(grant, 4))
+    assert [each.op_id for each in second.operations] == ["op-0", "op-2", "op-3"]
+    assert await store.retry_dead(["op-1"]) == 1
+    await store.settle(grant, second, all_committed(second))
+    assert ids(await store.claim(grant, 4)) == ["op-1"]
+    assert (await store.stats()).done == 3
+
+
+@simulated
+async def test_receipts_are_forgotten_in_time(world: World, bench: Bench) -> None:
+    store, grant = bench.store, await bench.grant()
+    await store.enqueue([op(n) for n in range(4)])
+    for _ in range(2):
+        claim = claimed(await store.claim(grant, 2))
+        await store.settle(grant, claim, all_committed(claim))
+    bench.agent.clock.wall_offset += RETENTION + 60
+    await store.enqueue([op("late")])
+    claim = claimed(await store.claim(grant, 2))
+    await store.settle(grant, claim, all_committed(claim))
+    assert await store.enqueue([op(0), op(3)]) == 2
+    assert await store.enqueue([op("late")]) == 0
+
+
+@simulated
 async def test_a_stale_leader_can_neither_claim_nor_settle_and_the_next_recovers(world: World, bench: Bench) -> None:
     store, old = bench.store, await bench.grant()
     await store.enqueue([op(n) for n in range(3)])

@@ -10,7 +10,8 @@ from tabhelm.ports.database import Index, Schema, Store
 FENCING = "fencing"
 """``{key: "domain", …}`` and ``{key: "epoch:<token resource>", …}``: who may write. One record a key."""
 OPERATIONS = "operations"
-"""What is still to be sent: one record an operation, numbered within its queue in the order of enqueueing."""
+"""What is still to be sent: one record an operation, under ``[queue, partition, ordinal]``, the order of sending:
+one request deletes what was sent of a partition. Ordinals number a queue's operations as they were enqueued."""
 DEAD_LETTERS = "dead-letters"
 """Operations that need a person, each with its reason, under their old numbers."""
 PARTITIONS = "partitions"
@@ -19,14 +20,14 @@ never too little; what holds is in ``operations``."""
 CLAIMS = "claims"
 """What is in flight: one record a claim, naming the operations that it took."""
 RECEIPTS = "receipts"
-"""Operations that were committed, for a while: the same id enqueued again is recognised."""
+"""Operations that were committed, for a while: the same id enqueued again is recognised. One record a settlement."""
 COUNTERS = "counters"
 """Running totals, one record a queue."""
 
-LINE = "line"
-"""Index of ``operations``: ``[queue, partition, ordinal]``, the order of sending."""
+ORDER = "order"
+"""Index of ``operations``: ``[queue, ordinal]``, the order of enqueueing."""
 IDENTIFIER = "identifier"
-"""Unique index of ``operations`` and ``dead-letters``: ``[queue, op_id]``."""
+"""Index of ``operations``, ``dead-letters`` and ``receipts``: ``[queue, op_id]``; unique in the first two."""
 READY = "ready"
 """Index of ``partitions``: ``[queue, ready]``, where ``ready`` is the name of a partition that nothing holds back."""
 DUE = "due"
@@ -40,9 +41,9 @@ SCHEMA = Schema(
         Store(FENCING, key_path="key"),
         Store(
             OPERATIONS,
-            key_path=("queue", "ordinal"),
+            key_path=("queue", "partition", "ordinal"),
             indexes=(
-                Index(LINE, ("queue", "partition", "ordinal")),
+                Index(ORDER, ("queue", "ordinal")),
                 Index(IDENTIFIER, ("queue", "op_id"), unique=True),
             ),
         ),
@@ -57,7 +58,14 @@ SCHEMA = Schema(
             indexes=(Index(READY, ("queue", "ready")), Index(DUE, ("queue", "due"))),
         ),
         Store(CLAIMS, key_path=("queue", "claim")),
-        Store(RECEIPTS, key_path=("queue", "op_id"), indexes=(Index(SETTLED, ("queue", "settled_at")),)),
+        Store(
+            RECEIPTS,
+            key_path=("queue", "ordinal"),
+            indexes=(
+                Index(SETTLED, ("queue", "settled_at")),
+                Index(IDENTIFIER, "identifiers", multi_entry=True),
+            ),
+        ),
         Store(COUNTERS, key_path="key"),
     ),
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tabhelm.fencing.epochs import Grant, require_current
-from tabhelm.fencing.schema import CLAIMS, DUE, LINE, OPERATIONS, PARTITIONS, READY
+from tabhelm.fencing.schema import CLAIMS, DUE, OPERATIONS, ORDER, PARTITIONS, READY
 from tabhelm.ports import KeyRange, Transaction
 from tabhelm.ports.database import Record
 from tabhelm.queue.letters import bury
@@ -167,10 +167,7 @@ class Claiming:
         while at < len(names) and not self._over:
             beside = names[at : at + _BESIDE] if at else names[:1]  # alone first: mostly it is enough
             share = self._page() if len(beside) == 1 else max(4, self._page() // _BESIDE)
-            asked = [
-                self._tx.get_all(OPERATIONS, KeyRange.prefix(self._queue, name), index=LINE, count=share)
-                for name in beside
-            ]
+            asked = [self._tx.get_all(OPERATIONS, KeyRange.prefix(self._queue, name), count=share) for name in beside]
             for name, page in zip(beside, asked, strict=True):
                 records = await page
                 if not self._full:
@@ -181,7 +178,7 @@ class Claiming:
         """Read one stretch of the line over many partitions; how many of them it covered."""
         size = self._page()
         keys = KeyRange([self._queue, names[0], 0], [self._queue, names[-1], []])
-        page = _operations(await self._tx.get_all(OPERATIONS, keys, index=LINE, count=size))
+        page = _operations(await self._tx.get_all(OPERATIONS, keys, count=size))
         lines: dict[str, list[Operation]] = {}
         for operation in page:
             lines.setdefault(operation.partition, []).append(operation)
@@ -219,7 +216,7 @@ class Claiming:
                 self._emptied.append(name)
                 return
             keys = KeyRange([self._queue, name, line[-1].ordinal], [self._queue, name, []], lower_open=True)
-            line = _operations(await self._tx.get_all(OPERATIONS, keys, index=LINE, count=size))
+            line = _operations(await self._tx.get_all(OPERATIONS, keys, count=size))
             whole = len(line) < size
 
     def _may_go(self, operation: Operation, name: str, taken: bool) -> bool:
@@ -257,7 +254,9 @@ async def recover(tx: Transaction, queue: str, grant: Grant, now: float) -> int:
     asked = tx.get_all(CLAIMS, KeyRange.prefix(queue))
     await require_current(tx, grant)
     claims = await asked
-    orphans = [(claim, tx.get(OPERATIONS, [queue, ordinal])) for claim in claims for ordinal in claim["ordinals"]]
+    orphans = [
+        (claim, tx.get(OPERATIONS, [queue, ordinal], index=ORDER)) for claim in claims for ordinal in claim["ordinals"]
+    ]
     changed: list[Record] = []
     for claim, found in orphans:
         record = await found

@@ -365,18 +365,19 @@ class Flusher:
         try:
             if self._scarcity.owes(claim):
                 raise QuotaExceeded("what was to be written of this claim before is not yet")
-            await self._settle(settlement)
+            await self._settle(settlement, deleted=False)
         except QuotaExceeded:
             await self._delete(settlement.done)
             self._scarcity.owe(settlement)
         self._queue.committed(len(settlement.done))
         self._queue.changed()
 
-    async def _settle(self, settlement: Settlement) -> None:
+    async def _settle(self, settlement: Settlement, *, deleted: bool) -> None:
         store, tenure, rejected = self._queue.store, self._context.tenure, self._options.rejected
         claim, outcomes, delays, left = settlement.claim, settlement.outcomes, settlement.delays, settlement.left
         dead = await self._stored(
-            lambda: store.settle(tenure.grant, claim, outcomes, delays, left=left, rejected=rejected), full=True
+            lambda: store.settle(tenure.grant, claim, outcomes, delays, left=left, rejected=rejected, deleted=deleted),
+            full=True,
         )
         self._report_dead(dead)
 
@@ -392,7 +393,7 @@ class Flusher:
         while scarcity.settlements:
             settlement = scarcity.settlements.pop(0)
             try:
-                await self._settle(settlement)
+                await self._settle(settlement, deleted=True)
             except BaseException:
                 scarcity.owe(settlement)
                 raise

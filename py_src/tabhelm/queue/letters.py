@@ -24,7 +24,7 @@ def bury(tx: Transaction, totals: Totals, operation: Operation, reason: str, now
     if block:
         tx.put(OPERATIONS, dead.changed(payload="", value=None, value_size=0).to_record())
     else:
-        tx.delete(OPERATIONS, [dead.queue, dead.ordinal])
+        tx.delete(OPERATIONS, dead.place)
     totals.live -= 1
     totals.dead += 1
     totals.blocked += block
@@ -45,7 +45,7 @@ def remove(tx: Transaction, totals: Totals, letters: Sequence[Operation]) -> Non
     """Forget dead operations."""
     tx.delete_all(DEAD_LETTERS, [[letter.queue, letter.ordinal] for letter in letters])
     blocking = [letter for letter in letters if letter.blocks]
-    tx.delete_all(OPERATIONS, [[letter.queue, letter.ordinal] for letter in blocking])
+    tx.delete_all(OPERATIONS, [letter.place for letter in blocking])
     tx.put_all(PARTITIONS, [ready(letter.queue, letter.partition) for letter in blocking])
     totals.dead -= len(letters)
     totals.blocked -= len(blocking)

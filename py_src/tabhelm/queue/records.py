@@ -121,6 +121,11 @@ class Operation:
         return replace(self, **fields)
 
     @property
+    def place(self) -> list[Any]:
+        """Its key in the line: queue, partition, ordinal."""
+        return [self.queue, self.partition, self.ordinal]
+
+    @property
     def size(self) -> int:
         """Bytes of the payload."""
         return self.value_size if self.value is not None else text_size(self.payload)

@@ -18,7 +18,10 @@ from tabhelm.queue.totals import Totals
 RETENTION = 30 * 86_400.0
 """Seconds that receipts are kept, and after which an operation of unknown outcome is never sent again, unless the
 receiver advertises that it remembers operation ids for a shorter time (``Tabhelm-Retention``)."""
-_TRIM = 50
+_TRIM = 3
+"""Receipts, each of a whole settlement, that are forgotten with a later one."""
+_RUN = 4
+"""From so many operations on, a run of a partition is deleted as a range."""
 
 
 class Settling:
@@ -40,6 +43,8 @@ class Settling:
         outcomes: Mapping[str, Outcome],
         delays: Mapping[str, float],
         left: Sequence[Operation],
+        *,
+        deleted: bool,
     ) -> list[Operation]:
         tx = self._tx
         held = tx.get(CLAIMS, [self._queue, claim.number])
@@ -76,6 +81,10 @@ class Settling:
         if changed:
             tx.put_all(OPERATIONS, [item.to_record() for item in changed])
         if done:
+            if deleted:
+                tx.delete_all(OPERATIONS, [item.place for item in done])  # some may be gone already
+            else:
+                await self._delete(_runs(claim.operations, done))
             await self._commit(done)
         self.counted = bool(done or self._died)
         return self._died
@@ -83,6 +92,7 @@ class Settling:
     async def note(self, grant: Grant, done: Sequence[Operation]) -> None:
         """Write down that operations are done which were never claimed."""
         await require_current(self._tx, grant)
+        self._tx.delete_all(OPERATIONS, [item.place for item in done])
         await self._commit(done)
 
     def _hint(self, operation: Operation) -> Record:
@@ -109,13 +119,36 @@ class Settling:
             back = back.changed(not_before=self._now + delay, delayed_at=self._now)
         return back
 
+    async def _delete(self, runs: Sequence[Sequence[Operation]]) -> None:
+        """Delete runs of the line, each as one range if nothing else lies inside: a dead letter may have been put back
+        at its old place since the claim."""
+        tx = self._tx
+        alone = [item for run in runs if len(run) < _RUN for item in run]
+        counted = [
+            (run, keys := KeyRange(run[0].place, run[-1].place), tx.count(OPERATIONS, keys))
+            for run in runs
+            if len(run) >= _RUN
+        ]
+        whole: list[KeyRange] = []
+        for run, keys, count in counted:
+            if await count == len(run):
+                whole.append(keys)
+            else:
+                alone += run
+        tx.delete_all(OPERATIONS, [item.place for item in alone])
+        tx.delete_ranges(OPERATIONS, whole)
+
     async def _commit(self, done: Sequence[Operation]) -> None:
         tx, totals = self._tx, self._totals
-        tx.delete_all(OPERATIONS, [[self._queue, item.ordinal] for item in done])
-        receipts = [
-            {"queue": self._queue, "op_id": item.op_id, "digest": item.digest, "settled_at": self._now} for item in done
-        ]
-        tx.put_all(RECEIPTS, receipts)
+        # One record for all of them: a hundred would cost more than all the rest of a settlement.
+        receipt = {
+            "queue": self._queue,
+            "ordinal": done[0].ordinal,
+            "settled_at": self._now,
+            "identifiers": [[self._queue, item.op_id] for item in done],
+            "digests": [item.digest for item in done],
+        }
+        tx.put(RECEIPTS, receipt)
         totals.live -= len(done)
         totals.done += len(done)
         totals.bytes -= sum(item.size for item in done)
@@ -123,7 +156,23 @@ class Settling:
         old = KeyRange([self._queue], [self._queue, self._now - RETENTION])
         expired = await tx.get_all(RECEIPTS, old, index=SETTLED, count=_TRIM)
         if expired:
-            tx.delete_all(RECEIPTS, [[item["queue"], item["op_id"]] for item in expired])
+            tx.delete_all(RECEIPTS, [[item["queue"], item["ordinal"]] for item in expired])
+
+
+def _runs(operations: Sequence[Operation], done: Sequence[Operation]) -> list[list[Operation]]:
+    """Those done, grouped: neighbours of one partition in a claim, with none between that is not done."""
+    runs: list[list[Operation]] = []
+    running: dict[str, list[Operation]] = {}
+    ordinals = {item.ordinal for item in done}
+    for item in operations:
+        if item.ordinal not in ordinals:
+            running.pop(item.partition, None)
+        elif item.partition in running:
+            running[item.partition].append(item)
+        else:
+            runs.append(run := [item])
+            running[item.partition] = run
+    return runs
 
 
 def _partitions(operations: Sequence[Operation]) -> list[str]:

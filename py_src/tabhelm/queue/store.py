@@ -11,7 +11,17 @@ from typing import Any, TypeVar
 
 from tabhelm.errors import IdentifierReused, KeyExists, QueueFull
 from tabhelm.fencing.epochs import Grant, require_current
-from tabhelm.fencing.schema import CLAIMS, COUNTERS, DEAD_LETTERS, FENCING, IDENTIFIER, OPERATIONS, PARTITIONS, RECEIPTS
+from tabhelm.fencing.schema import (
+    CLAIMS,
+    COUNTERS,
+    DEAD_LETTERS,
+    FENCING,
+    IDENTIFIER,
+    OPERATIONS,
+    ORDER,
+    PARTITIONS,
+    RECEIPTS,
+)
 from tabhelm.ports import Clock, Database, Entropy, KeyRange, Transaction
 from tabhelm.queue.claiming import CLAIM_SIZE, Claim, Claiming, Found, recover
 from tabhelm.queue.letters import remove, retry
@@ -84,11 +94,12 @@ class QueueStore:
     async def _known(self, tx: Transaction, op_id: str) -> str | None:
         """The digest of a known operation."""
         key: list[Any] = [self.resource, op_id]
-        asked = (tx.get(OPERATIONS, key, index=IDENTIFIER), tx.get(RECEIPTS, key))
-        for found in (*asked, tx.get(DEAD_LETTERS, key, index=IDENTIFIER)):
+        asked = [tx.get(store, key, index=IDENTIFIER) for store in (OPERATIONS, DEAD_LETTERS, RECEIPTS)]
+        for found in asked[:2]:
             if (record := await found) is not None:
                 return str(record["digest"])
-        return None
+        receipt = await asked[2]
+        return None if receipt is None else str(receipt["digests"][receipt["identifiers"].index(key)])
 
     async def _append(
         self, tx: Transaction, totals: Totals, operations: Sequence[NewOperation], limits: QueueOptions
@@ -187,12 +198,13 @@ class QueueStore:
         *,
         left: Sequence[Operation] = (),
         rejected: Rejected = "dead",
+        deleted: bool = False,
     ) -> list[Operation]:
         """Write down what became of claimed operations; returns those that died.
 
         An operation without outcome goes back as it was, unless it is among the ones ``left`` in the claim. ``delays``
         holds seconds to wait, by operation id. Somebody who took the claim over meanwhile decides instead: then nothing
-        is written.
+        is written. ``deleted`` says that ``delete_done`` was here before.
 
         Raises:
             LeadershipLost: ``grant`` is not the newest; its successor decides about these operations.
@@ -200,7 +212,7 @@ class QueueStore:
 
         async def body(tx: Transaction, totals: Totals) -> list[Operation]:
             settling = Settling(tx, totals, self.resource, self._clock.wall(), rejected)
-            died = await settling.run(grant, claim, outcomes, delays or {}, left)
+            died = await settling.run(grant, claim, outcomes, delays or {}, left, deleted=deleted)
             if settling.counted:
                 await write_totals(tx, self.resource, totals, self._draw)
             return died
@@ -229,7 +241,9 @@ class QueueStore:
             now, room, after = self._clock.wall(), CLAIM_SIZE, 0
             while len(found) < limit:
                 keys = KeyRange([self.resource, after], [self.resource, []], lower_open=True)
-                page = [Operation.from_record(each) for each in await tx.get_all(OPERATIONS, keys, count=_PAGE)]
+                page = [
+                    Operation.from_record(each) for each in await tx.get_all(OPERATIONS, keys, index=ORDER, count=_PAGE)
+                ]
                 for item in page:
                     waits = item.not_before > now >= item.delayed_at
                     stale = item.unknown_since and item.unknown_since < now - retention
@@ -254,7 +268,7 @@ class QueueStore:
 
         async def body(tx: Transaction) -> None:
             await require_current(tx, grant)
-            await tx.delete_all(OPERATIONS, [[self.resource, item.ordinal] for item in done])
+            await tx.delete_all(OPERATIONS, [item.place for item in done])
 
         await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
 
@@ -277,7 +291,7 @@ class QueueStore:
         """How many operations are in which state."""
 
         async def body(tx: Transaction, totals: Totals) -> QueueStats:
-            first = tx.get_all(OPERATIONS, KeyRange.prefix(self.resource), count=1)
+            first = tx.get_all(OPERATIONS, KeyRange.prefix(self.resource), index=ORDER, count=1)
             claims = await tx.get_all(CLAIMS, KeyRange.prefix(self.resource))
             in_flight = min(totals.live, sum(len(claim["ordinals"]) for claim in claims))
             oldest = await first

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 
-from tabhelm.fencing.schema import CLAIMS, COUNTERS, DEAD_LETTERS, OPERATIONS
+from tabhelm.fencing.schema import CLAIMS, COUNTERS, DEAD_LETTERS, OPERATIONS, ORDER
 from tabhelm.ports import KeyRange, Transaction
 from tabhelm.queue.records import Operation
 
@@ -77,10 +77,10 @@ async def recount(tx: Transaction, queue: str, totals: Totals) -> bool:
 
 
 async def _count(tx: Transaction, queue: str, store: str, totals: Totals) -> None:
-    after = 0
+    after, index = 0, ORDER if store == OPERATIONS else None
     while True:
         keys = KeyRange([queue, after], [queue, []], lower_open=True)
-        page = [Operation.from_record(record) for record in await tx.get_all(store, keys, count=_PAGE)]
+        page = [Operation.from_record(record) for record in await tx.get_all(store, keys, index=index, count=_PAGE)]
         for operation in page:
             totals.next = max(totals.next, operation.ordinal + 1)
             if store == DEAD_LETTERS:
