@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from tabhelm.election.policy import SERVER_LEASE
 from tabhelm.errors import AlreadyStanding, InvalidName, InvalidOptions, InvalidPolicy, NotJoined
 from tabhelm.leadership import Candidacy, Election, LeaderContext, LeaderLoop, State, Stopped
 from tabhelm.leadership.acting import watch_acting
+from tabhelm.leadership.candidacy import OVERRUN
 from tabhelm.locking import LockRequest, TabFlights, TabLocks, Who
 from tabhelm.messages import MAX_ITEMS, TabNote
 from tabhelm.names import MAX_NAME, QUEUE_RESOURCE, Resource, queue_resource
@@ -69,6 +71,8 @@ class Tab:
         self._leaving: list[Election] = []
         self._confirmer = confirmer
         self._elections: dict[str, Election] = {}
+        self._left_over: dict[str, asyncio.Task[None]] = {}
+        """Loops of elections that have stopped, by token resource: they outlived their grace, and still run."""
         self.locks = TabLocks(services.locks, self._who)
         self._flights = TabFlights(services.flights, self.locks, services.tasks)
         self._announce()
@@ -201,18 +205,39 @@ class Tab:
         key = resource.token_resource
         if key in self._elections:
             raise AlreadyStanding(f"this tab already stands for {key!r}: stop that election first")
-        election = Election(resource, loop, policy, self, self.services.elections, barred)
+        election = Election(
+            resource,
+            loop,
+            policy,
+            self,
+            self.services.elections,
+            lambda: OVERRUN if key in self._left_over else barred(),
+        )
         self._elections[key] = election
 
         def forget(state: State) -> None:
             if isinstance(state, Stopped) and self._elections.get(key) is election:
                 del self._elections[key]
+                self._leave_over(key, election.loop)
                 self._announce()
 
         election.subscribe(forget)
         watch_acting(self.services.acting, election)
         self._announce()
         return election
+
+    def _leave_over(self, key: str, loop: asyncio.Task[None] | None) -> None:
+        """An election has stopped; its loop may go on. Whoever stands for the same next must wait for its end."""
+        if loop is None or loop.done():
+            return
+        self._left_over[key] = loop
+
+        def ended(_: object) -> None:
+            del self._left_over[key]
+            if (standing := self._elections.get(key)) is not None:
+                standing.look()
+
+        loop.add_done_callback(ended)
 
     def metrics(self) -> Metrics:
         """What was counted since this tab's engine began, for all its tabs (docs/observing.md)."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 import pytest
 
 from kit import join
 from tabhelm.errors import DatabaseBlocked
 from tabhelm.fencing.epochs import EpochIssuer, Grant
-from tabhelm.leadership import LeaderContext
+from tabhelm.leadership import Idle, LeaderContext
 from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
 from tabhelm.names import channel_name, engine_lock
 from tabhelm.simulated import World
@@ -53,9 +56,43 @@ def test_a_claim_that_the_store_could_not_judge_is_put_to_it_again_though_nothin
                 tab = TabNote("t-x", "c-x", 1, "active", True, True, "", (), (grant.resource,), age)
                 note = LeaderNote(grant.resource, "t-x", "c-x", grant.domain, grant.epoch + 1, age)
                 text = encode(Beacon("e-stranger", number, 5.0, (tab,), (note,)))
-                stranger.call(lambda text=text: channel.post(text))  # type: ignore[misc]
+                stranger.call(lambda text=text: channel.post(text))
                 await world.sleep(5.0)
                 assert contexts[0].lost == (number > 3), f"after beat {number}"
                 blocked = number < 3
 
+        world.run(main())
+
+
+def test_who_stops_and_stands_again_waits_for_the_loop_that_outlived_its_grace() -> None:
+    """Two loops of one tab at once are worse than none, whichever of its elections started them."""
+    with World(2) as world:
+        running: list[LeaderContext] = []
+        most = 0
+
+        async def deaf(context: LeaderContext) -> None:
+            nonlocal most
+            running.append(context)
+            most = max(most, len(running))
+            over = asyncio.Event()
+            member.ports.clock.call_later(20.0, over.set)
+            while not over.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await over.wait()
+            running.remove(context)
+
+        async def main() -> None:
+            first = member.lead(loop=deaf, grace=1.0)
+            await world.until(lambda: bool(running))
+            began = world.loop.time()
+            for _ in range(2):  # the second of them never leads, and must not let the third forget
+                member.call(first.stop)
+                await member.agent.start(first.stopped())
+                first = member.lead(loop=deaf, grace=1.0)
+                await world.sleep(3.0)
+                assert first.status == Idle("loop-still-running")
+            await world.until(lambda: member.leading, within=20.0)
+            assert most == 1 and 19.0 < world.loop.time() - began < 21.0
+
+        member = join(world, "a")
         world.run(main())

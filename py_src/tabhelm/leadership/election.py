@@ -204,6 +204,11 @@ class Election:
         """Call back at every change of ``status``; returns the way to stop."""
         return self._listeners.add(subscriber)
 
+    @property
+    def loop(self) -> asyncio.Task[None] | None:
+        """The loop that was started last; it may outlive the tenure, and the election."""
+        return self._term.loop if self._term is not None else None
+
     # -- for its term (``Office``) ------------------------------------------------------------------------------------
 
     async def run_loop(self, context: LeaderContext) -> None:

@@ -51,6 +51,11 @@ class Term:
         """When it may be asked again, in monotonic time."""
 
     @property
+    def loop(self) -> asyncio.Task[None] | None:
+        """Its loop, once it was started."""
+        return self._body
+
+    @property
     def working(self) -> bool:
         """Whether its loop still runs, perhaps beyond the term."""
         return self._body is not None and not self._body.done()
