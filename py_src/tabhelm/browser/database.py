@@ -66,6 +66,11 @@ class BrowserDatabase:
                 )
             except js_exception() as error:
                 thrown = Thrown.of(error)
+            if thrown.name == "NotFoundError":
+                raise DatabaseError(
+                    f"database {self.name!r} lacks some of the stores {', '.join(stores)}: something else than "
+                    "this code made it (an unreleased build, or the app itself); delete it, and it is made anew"
+                )
             if thrown.name in _OUR_FAULT:
                 raise DatabaseError(f"database {self.name!r}, stores {', '.join(stores)}: {thrown}")
             # The connection is dead (wiped storage, a lost backend). Nothing was queued yet: once more is safe.
