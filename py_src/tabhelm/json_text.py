@@ -16,7 +16,9 @@ from tabhelm.errors import NotCloneable
 
 MAX_DEPTH = 500
 """Brackets within brackets; a tenth of what the smallest stack seen can hold."""
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+# A text without an end is one to the end: else the next look would begin at each of its escaped quotes, and a stranger's
+# 40 kB would take a minute.
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class TooDeep(ValueError):

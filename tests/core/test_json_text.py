@@ -44,3 +44,10 @@ def test_the_limit_itself() -> None:
 def test_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         loads(text)
+
+
+@pytest.mark.parametrize("end", ["", "\\", '"', "]" * 600])
+def test_a_text_without_an_end_is_read_once(end: str) -> None:
+    """Quadratic, this would take minutes."""
+    with pytest.raises(ValueError):
+        loads("[[]," + "[]," * MAX_DEPTH + '"' + '\\"' * 100_000 + end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -284,3 +285,13 @@ async def no_send(message: object) -> None:
 
 def test_escapes() -> None:
     assert escaped("a\nb\x1b[0m\u2028\ud800ü\\") == "a\\nb\\x1b[0m\\u2028\\ud800ü\\"
+
+
+@SQLITE
+async def test_a_body_that_never_ends_its_text_is_read_once(client: Client) -> None:
+    """Begun afresh at each of its quotes, this one would keep the server's event loop for a day."""
+    body = '{"operations":[' + "[]," * 501 + '"' + '\\"' * 2_000_000
+    headers = {"Content-Type": "application/json", "Fencing-Token": token_header(token())}
+    async with asyncio.timeout(30):
+        answer = await client.http.post("/", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:tabhelm:malformed")
