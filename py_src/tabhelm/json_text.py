@@ -16,8 +16,8 @@ from tabhelm.errors import NotCloneable
 
 MAX_DEPTH = 500
 """Brackets within brackets; a tenth of what the smallest stack seen can hold."""
-# A text without an end is one to the end: else the next look would begin at each of its escaped quotes, and a stranger's
-# 40 kB would take a minute.
+# A text without an end is one to the end: else the next look would begin at each of its escaped quotes, and 40 kB of
+# a stranger would take a minute.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
