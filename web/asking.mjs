@@ -111,9 +111,8 @@ async function opened({ session, elections }, id) {
       const text = `the election${election ? ` for "${election.key}"` : ""} has stopped: stand again with tab.lead()`;
       throw failure({ code: "election-stopped", name: "ElectionStopped", message: text });
     }
-    const earlier = [...elections.values()].find((each) => each !== election && each.key === election.key && each.stopping);
-    if (!earlier) return election.key;
-    await earlier.stopped; // whoever waits to stand has waited for longer
+    if (!election.before) return election.key;
+    await election.before;
   }
 }
 

@@ -6,7 +6,7 @@ import { deferred } from "./session.mjs";
 /** @typedef {import("./tabhelm.js").LeaderLoop} LeaderLoop */
 /** @typedef {import("./tabhelm.js").ElectionStatus} ElectionStatus */
 /** @typedef {{domain: string, resource: string, epoch: number, stream: string, owner: string}} Token */
-/** @typedef {{election: string, grant: unknown, connectionId: string, lost: AbortController}} Run */
+/** @typedef {{election: string, grant: unknown, connectionId: string, lost: AbortController, settled?: Promise<void>}} Run */
 
 /** A string of RFC 9651 holds printable ASCII only. @param {string} what @param {string} text */
 function fieldString(what, text) {
@@ -110,13 +110,14 @@ export class Election extends Emitter {
   /** @type {unknown} accepted, leadership not yet begun */
   #accepted = undefined;
   #stopping = "";
-  #held = false;
+  /** What has to end before the engine is told of this candidacy. @type {Promise<void> | undefined} */
+  #before;
   #over = deferred();
 
   /**
    * @param {Session} session @param {string} id @param {string} resource @param {string | undefined} scope
    * @param {LeaderLoop | null} loop @param {string | undefined} python @param {Record<string, unknown>} policy
-   * @param {Promise<unknown>} [earlier] a candidacy of this tab for the same resource that has yet to end
+   * @param {Election} [earlier] this tab's last candidacy for the same resource, if that or its loop has yet to end
    */
   constructor(session, id, resource, scope, loop, python, policy, earlier) {
     super();
@@ -127,11 +128,11 @@ export class Election extends Emitter {
     this.#loop = loop;
     this.#python = python;
     this.policy = policy;
-    this.#held = earlier !== undefined;
-    void earlier?.then(() => {
-      this.#held = false;
+    this.#before = earlier?.settled.then(() => {
+      this.#before = undefined;
       this.open();
     });
+    void earlier?.stopped.then(() => this.#before && (earlier.#run || earlier.#before) && this.#show({ state: "idle", reason: "loop-still-running" }));
     this.open();
   }
 
@@ -152,6 +153,16 @@ export class Election extends Emitter {
     return this.#over.promise;
   }
 
+  /** It is over, and so is its loop, and those before it. @returns {Promise<void>} */
+  get settled() {
+    const before = this.#before;
+    return this.stopped.then(() => before).then(() => this.#run?.settled);
+  }
+
+  get before() {
+    return this.#before;
+  }
+
   leader() {
     return this.#leader;
   }
@@ -168,7 +179,7 @@ export class Election extends Emitter {
   stop(reason = "requested") {
     if (this.#stopping) return;
     this.#stopping = String(reason) || "requested";
-    if (this.#session.up && !this.#held) this.#session.post({ type: "stop", election: this.#id, reason: this.#stopping });
+    if (this.#session.up && !this.#before) this.#session.post({ type: "stop", election: this.#id, reason: this.#stopping });
     else this.finish(this.#stopping);
   }
 
@@ -176,7 +187,7 @@ export class Election extends Emitter {
 
   /** Tell the engine of this candidacy, at first and after every reconnection. */
   open() {
-    if (this.#stopping || this.#held) return;
+    if (this.#stopping || this.#before) return;
     const { policy } = this;
     const asked = policy.eligible ?? policy.score;
     this.#session.post({
@@ -315,7 +326,7 @@ export class Election extends Emitter {
     this.#run = run;
     const context = new LeaderContext(this.key, lost.signal, token, ensure, check, (name, ...given) => session.handlers.extra(name, run, ...given));
     const loop = this.#loop;
-    Promise.resolve()
+    run.settled = Promise.resolve()
       .then(() => loop(/** @type {any} */ (context)))
       .then(() => settle(null), (error) => settle(error ?? new Error("the loop rejected without a reason")));
     return true;

@@ -140,6 +140,8 @@ class Tab extends Emitter {
   #session;
   /** @type {Map<string, Election>} */
   #elections = new Map();
+  /** By key: the last candidacy, until its loop, too, has ended. @type {Map<string, Election>} */
+  #last = new Map();
   /** @type {Map<string, Queue>} */
   #queues = new Map();
   /** @type {import("./tabhelm.js").Presence} */
@@ -255,15 +257,17 @@ class Tab extends Emitter {
     }
     const { scope, policy: read } = readPolicy(policy);
     const key = scope === undefined ? resource : `${resource}:${scope}`;
-    const earlier = [...this.#elections.values()].findLast((each) => each.key === key);
+    const earlier = this.#last.get(key);
     if (earlier && !earlier.stopping) {
       throw new TabhelmError("already-standing", `this tab already stands for "${key}": stop() it first`);
     }
     const id = `e${++this.#made}`;
     const loop = /** @type {import("./tabhelm.js").LeaderLoop | null} */ (typeof work === "function" ? work : null);
-    const election = new Election(this.#session, id, resource, scope, loop, /** @type {string | undefined} */ (python), read, earlier?.stopped);
+    const election = new Election(this.#session, id, resource, scope, loop, /** @type {string | undefined} */ (python), read, earlier);
     this.#elections.set(id, election);
+    this.#last.set(key, election);
     void election.stopped.then(() => this.#elections.delete(id));
+    void election.settled.then(() => this.#last.get(key) === election && this.#last.delete(key));
     return election;
   }
 

@@ -86,6 +86,26 @@ async def test_a_loop_never_runs_twice_at_once(browser: ChaosBrowser, origin: st
     await nothing_uncaught(a, b)
 
 
+async def test_a_loop_that_outlives_its_election_keeps_the_next_one_waiting(browser: ChaosBrowser, origin: str) -> None:
+    a = await join(browser, origin)
+    await a.evaluate(LEAD, "r")
+    await a.until("() => runs === 1")
+    await a.evaluate("() => { window.linger = true; election.stop(); }")
+    await a.until("() => typeof window.settle === 'function' && election.status.state === 'stopped'")
+    await a.evaluate(LEAD, "r")
+    await a.evaluate("() => election.stop()")  # the second has nothing to wait for; the third still has
+    await a.evaluate(LEAD, "r")
+    await a.until("() => election.status.reason === 'loop-still-running'")
+    b = await join(browser, origin)
+    await b.evaluate(LEAD, "r")
+    await b.until("() => runs === 1")
+    await b.evaluate("() => election.stop()")
+    assert await a.evaluate("[runs, election.status.state]") == [0, "idle"]
+    await a.evaluate("() => { window.linger = false; settle(); }")
+    await a.until("() => runs === 1")
+    await nothing_uncaught(a, b)
+
+
 async def test_one_candidacy_a_resource_and_a_new_one_after_stop(browser: ChaosBrowser, origin: str) -> None:
     a = await join(browser, origin)
     await a.evaluate(LEAD, "r")
