@@ -257,3 +257,45 @@ async def test_constraint_that_is_checked_at_the_commit_fails_the_request(make_c
 def test_options_that_mean_nothing() -> None:
     with pytest.raises(ValueError, match="pool_size"):
         PostgresFenceStore("", pool_size=0)
+
+
+async def test_a_connection_lost_after_its_last_statement_is_given_back_all_the_same(postgres_database: str) -> None:
+    """The rollback fails then. As many of these as there are connections, and nobody would ever get one again."""
+    store = PostgresFenceStore(postgres_database, pool_size=2, busy_timeout=5)
+
+    def work(transaction: Transaction) -> None:
+        write(ONE, transaction)
+        with psycopg.connect(postgres_database, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 20000)", (transaction.application.info.backend_pid,))
+        raise LookupError("changed my mind")
+
+    for _ in range(3):
+        with pytest.raises(LookupError):
+            await store.run(work)
+    await store.run(partial(write, ONE))
+    assert await store.run(lambda transaction: transaction.marks(ONE, "s")) == Marks(1, "a", {"s": 1})
+    await store.close()
+
+
+async def test_those_who_wait_for_a_server_that_is_not_there_wait_together() -> None:
+    """Else the last of them would be answered after as many timeouts as there are requests."""
+    store = PostgresFenceStore("host=/nonexistent dbname=none", busy_timeout=0.2)
+    began = time.monotonic()
+    ends = await asyncio.gather(*(store.run(lambda transaction: None) for _ in range(8)), return_exceptions=True)
+    assert {type(end) for end in ends} == {StoreBusy}
+    assert time.monotonic() - began < 5, "one after the other it would have been 8 seconds"
+    await store.close()
+
+
+@pytest.mark.parametrize("scope", ["LOCAL", "SESSION"])
+@POSTGRES
+async def test_where_the_application_looks_for_its_tables_is_its_own_matter(
+    make_client: MakeClient, scope: str
+) -> None:
+    def apply(effect: Effect, connection: Any) -> None:
+        connection.execute(f"SET {scope} search_path TO elsewhere")
+
+    client = make_client(apply=apply, store={"pool_size": 1})
+    assert await client.statuses(token(1, 1), operation("a"), operation("b")) == ["committed", "committed"]
+    assert (await client.batch(token(1, 1), operation("c"))).status_code == 409
+    assert await client.statuses(token(1, 2), operation("b")) == ["duplicate"]

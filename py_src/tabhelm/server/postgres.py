@@ -69,6 +69,8 @@ class PostgresFenceStore:
         self._threads: ThreadPoolExecutor | None = None
         self._pool: psycopg_pool.ConnectionPool[LentConnection] | None = None
         self._opening = threading.Lock()
+        self._in_vain: tuple[float, StoreBusy] | None = None
+        self._schema = ""
 
     async def run(self, work: Callable[[FenceTransaction[psycopg.Connection[Any]]], R]) -> R:
         """Run ``work`` in one transaction in one of the store's threads.
@@ -107,27 +109,35 @@ class PostgresFenceStore:
         raise AssertionError("unreachable")
 
     def _attempt(self, work: Callable[[FenceTransaction[psycopg.Connection[Any]]], R], patience: float) -> R:
+        pool = self._opened(patience)
+        connection = _connection(pool, patience)
         try:
-            pool = self._opened(patience)
-            connection = pool.getconn(timeout=patience)
-        except psycopg_pool.PoolTimeout as error:
-            raise StoreBusy(f"no connection to PostgreSQL within {patience:.1f} s: {error}") from error
-        try:
-            transaction = _Transaction(connection)
+            transaction = _Transaction(connection, self._schema)
             result = work(transaction)
             transaction.commit()
             return result
         finally:
-            if connection.closed:
-                pool.putconn(connection)
+            self._give_back(pool, connection)
+
+    def _give_back(self, pool: psycopg_pool.ConnectionPool[LentConnection], connection: LentConnection) -> None:
+        """Whatever has become of it: a pool waits for ever for what it does not get back."""
+        try:
+            if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.rollback()
+        except psycopg.Error:
+            pass  # it was lost since the last statement, so the database has undone it
+        finally:
+            lost = connection.closed
+            pool.putconn(connection)
+            if lost:
                 pool.check()  # the others that idle in it are probably lost as well
-            else:
-                if connection.info.transaction_status != TransactionStatus.IDLE:
-                    connection.rollback()
-                pool.putconn(connection)
 
     def _opened(self, patience: float) -> psycopg_pool.ConnectionPool[LentConnection]:
+        came = time.monotonic()
         with self._opening:
+            if self._in_vain is not None and self._in_vain[0] >= came:
+                # Those who came while somebody else tried have waited with him: they do not try one after the other.
+                raise StoreBusy(str(self._in_vain[1])) from self._in_vain[1]
             if self._pool is None:
                 pool = psycopg_pool.ConnectionPool(
                     self._conninfo,
@@ -143,25 +153,25 @@ class PostgresFenceStore:
                 pool.open()
                 try:
                     self._set_up(pool, patience)
-                except BaseException:
+                except BaseException as error:
                     pool.close()
+                    if isinstance(error, StoreBusy):
+                        self._in_vain = time.monotonic(), error
                     raise
                 self._pool = pool
             return self._pool
 
     def _set_up(self, pool: psycopg_pool.ConnectionPool[LentConnection], patience: float) -> None:
-        connection = pool.getconn(timeout=patience)
+        connection = _connection(pool, patience)
         try:
             with _as_busy(connection):
-                create_tables(connection)
+                self._schema = create_tables(connection)
                 if self._setup is not None:
                     with connection.lent():
                         self._setup(connection)
                 connection.commit()
         finally:
-            if not connection.closed:
-                connection.rollback()
-            pool.putconn(connection)
+            self._give_back(pool, connection)
 
     def _close(self, threads: ThreadPoolExecutor) -> None:
         threads.shutdown()
@@ -175,9 +185,10 @@ class _Again(StoreBusy):
 
 
 class _Transaction:
-    def __init__(self, connection: LentConnection) -> None:
+    def __init__(self, connection: LentConnection, schema: str) -> None:
         self.application: psycopg.Connection[Any] = connection
         self._connection = connection
+        self._schema = schema
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)  # whatever rows the application likes
 
     def commit(self) -> None:
@@ -190,20 +201,20 @@ class _Transaction:
 
     def marks(self, key: Key, stream: str) -> Marks | None:
         mark = _digest(*key)
-        query = "SELECT epoch, owner FROM tabhelm_marks WHERE id = %s FOR UPDATE"
+        query = "SELECT epoch, owner FROM {0}.tabhelm_marks WHERE id = %s FOR UPDATE"
         with _as_busy(self._connection):
-            found = self._cursor.execute(query, (mark,)).fetchone()
+            found = self._execute(query, (mark,)).fetchone()
             if found is None:
                 # Whoever comes first makes the row; the others wait here for its end.
-                self._cursor.execute(
-                    "INSERT INTO tabhelm_marks VALUES (%s, %s, %s, %s, 0, '') ON CONFLICT DO NOTHING", (mark, *key)
+                self._execute(
+                    "INSERT INTO {0}.tabhelm_marks VALUES (%s, %s, %s, %s, 0, '') ON CONFLICT DO NOTHING", (mark, *key)
                 )
-                found = self._cursor.execute(query, (mark,)).fetchone()
+                found = self._execute(query, (mark,)).fetchone()
             if found is None or found[0] == 0:
                 return None
             # A statement of its own: one that waited for the row would still see the streams of before.
-            seen = self._cursor.execute(
-                "SELECT seq FROM tabhelm_streams WHERE id = %s AND stream = %s", (mark, stream)
+            seen = self._execute(
+                "SELECT seq FROM {0}.tabhelm_streams WHERE id = %s AND stream = %s", (mark, stream)
             ).fetchone()
         return Marks(found[0], found[1], {} if seen is None else {stream: seen[0]})
 
@@ -212,21 +223,22 @@ class _Transaction:
         with _as_busy(self._connection):
             if before is None or (before.epoch, before.owner_id) != (after.epoch, after.owner_id):
                 if before is not None:
-                    self._cursor.execute("DELETE FROM tabhelm_streams WHERE id = %s", (mark,))
-                self._cursor.execute(
-                    "UPDATE tabhelm_marks SET epoch = %s, owner = %s WHERE id = %s", (after.epoch, after.owner_id, mark)
+                    self._execute("DELETE FROM {0}.tabhelm_streams WHERE id = %s", (mark,))
+                self._execute(
+                    "UPDATE {0}.tabhelm_marks SET epoch = %s, owner = %s WHERE id = %s",
+                    (after.epoch, after.owner_id, mark),
                 )
             if stream in after.streams:
-                self._cursor.execute(
-                    "INSERT INTO tabhelm_streams VALUES (%s, %s, %s)"
+                self._execute(
+                    "INSERT INTO {0}.tabhelm_streams VALUES (%s, %s, %s)"
                     " ON CONFLICT (id, stream) DO UPDATE SET seq = excluded.seq",
                     (mark, stream, after.streams[stream]),
                 )
 
     def known(self, subject: str, op_ids: Sequence[str]) -> dict[str, Known]:
         with _as_busy(self._connection):
-            rows = self._cursor.execute(
-                "SELECT op_id, digest, status, detail, expires_at FROM tabhelm_operations WHERE id = ANY(%s)",
+            rows = self._execute(
+                "SELECT op_id, digest, status, detail, expires_at FROM {0}.tabhelm_operations WHERE id = ANY(%s)",
                 ([_digest(subject, op_id) for op_id in op_ids],),
             ).fetchall()
         return {row[0]: Known(*row[1:]) for row in rows}
@@ -240,8 +252,8 @@ class _Transaction:
         ids, op_ids, digests, statuses, details, expiries = (list(column) for column in zip(*rows, strict=True))
         try:
             with _as_busy(self._connection):
-                self._cursor.execute(
-                    "INSERT INTO tabhelm_operations (id, subject, op_id, digest, status, detail, expires_at)"
+                self._execute(
+                    "INSERT INTO {0}.tabhelm_operations (id, subject, op_id, digest, status, detail, expires_at)"
                     " SELECT id, %s, op_id, digest, status, detail, expires_at FROM unnest(%s::bytea[], %s::text[],"
                     " %s::bytea[], %s::text[], %s::text[], %s::float8[])"
                     " AS new (id, op_id, digest, status, detail, expires_at)",
@@ -253,9 +265,9 @@ class _Transaction:
 
     def forget(self, before: float, limit: int) -> int:
         with _as_busy(self._connection):
-            return self._cursor.execute(
-                "DELETE FROM tabhelm_operations WHERE id IN (SELECT id FROM tabhelm_operations WHERE expires_at < %s"
-                " LIMIT %s FOR UPDATE SKIP LOCKED)",
+            return self._execute(
+                "DELETE FROM {0}.tabhelm_operations WHERE id IN"
+                " (SELECT id FROM {0}.tabhelm_operations WHERE expires_at < %s LIMIT %s FOR UPDATE SKIP LOCKED)",
                 (before, limit),
             ).rowcount
 
@@ -277,6 +289,10 @@ class _Transaction:
             self._undo(error)
             raise
 
+    def _execute(self, query: str, values: tuple[Any, ...]) -> psycopg.Cursor[Any]:
+        """``{0}`` is where our tables are, whatever ``search_path`` the application has set in the meantime."""
+        return self._cursor.execute(query.format(self._schema).encode(self._connection.info.encoding), values)
+
     def _release(self) -> None:
         try:
             self._cursor.execute(_RELEASE)
@@ -292,6 +308,13 @@ class _Transaction:
             self._cursor.execute(_RELEASE)
         except errors.InvalidSavepointSpecification:
             raise TransactionBroken("a statement of apply ended the receiver's transaction or savepoint") from error
+
+
+def _connection(pool: psycopg_pool.ConnectionPool[LentConnection], patience: float) -> LentConnection:
+    try:
+        return pool.getconn(timeout=patience)
+    except (psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
+        raise StoreBusy(f"no connection to PostgreSQL within {patience:.1f} s: {error}") from error
 
 
 def _digest(*parts: str) -> bytes:

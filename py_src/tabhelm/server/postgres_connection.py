@@ -92,8 +92,10 @@ def prepare(connection: psycopg.Connection[Any], lock_timeout: float) -> None:
     connection.commit()
 
 
-def create_tables(connection: psycopg.Connection[Any]) -> None:
+def create_tables(connection: psycopg.Connection[Any]) -> str:
     """The receiver's own tables, in the open transaction. Processes that start at once come one after the other.
+
+    Returns the schema that they are in, as queries name it.
 
     Raises:
         TabhelmError: there are tables of another version.
@@ -108,6 +110,12 @@ def create_tables(connection: psycopg.Connection[Any]) -> None:
             raise TabhelmError(
                 f"the database holds tabhelm tables of version {shown}; this is version {SCHEMA_VERSION}"
             )
-        return
-    cursor.execute(_SCHEMA)
-    cursor.execute("INSERT INTO tabhelm_schema VALUES (%s)", (SCHEMA_VERSION,))
+    else:
+        cursor.execute(_SCHEMA)
+        cursor.execute("INSERT INTO tabhelm_schema VALUES (%s)", (SCHEMA_VERSION,))
+    place = cursor.execute(
+        "SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        " WHERE pg_class.oid = 'tabhelm_marks'::regclass"
+    ).fetchone()
+    assert place is not None
+    return str(place[0]).replace("%", "%%")  # for queries with values
