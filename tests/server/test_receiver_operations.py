@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from typing import Any
 
@@ -318,6 +319,70 @@ async def test_statement_that_rolls_everything_back(make_client: MakeClient, swa
     assert client.applied() == ["before"]
     assert await client.statuses(token(1, 2), operation("a", 2, "1")) == ["committed"]
     assert client.query("SELECT op_id FROM tabhelm_operations ORDER BY op_id") == [("a",), ("before",)]
+
+
+@SQLITE
+@pytest.mark.parametrize("way", ["execute", "executemany", "cursor", "executescript"])
+async def test_after_a_statement_that_rolls_everything_back_nothing_more_is_written(
+    make_client: MakeClient, way: str
+) -> None:
+    """There is no transaction any more: SQLite would commit what comes next, at each repetition."""
+
+    def apply(effect: Effect, connection: Any) -> None:
+        statement, values = "INSERT INTO applied (op_id) VALUES (?)", (effect.op_id,)
+        if effect.payload is None:  # now it is prepared, so no authorizer is asked again
+            connection.execute(statement, values)
+            connection.cursor().execute("SELECT 1")
+            return
+        try:
+            connection.execute("INSERT OR ROLLBACK INTO applied (n, op_id) VALUES (1, 'clash')")
+        except sqlite3.IntegrityError:
+            pass
+        match way:
+            case "execute":
+                connection.execute(statement, values)
+            case "executemany":
+                connection.executemany(statement, [values])
+            case "cursor":
+                connection.cursor().execute(statement, values)
+            case _:
+                connection.cursor().executescript("INSERT INTO applied (op_id) VALUES ('x')")
+
+    client = make_client(apply=apply)
+    await client.statuses(token(1, 1), operation("before"))
+    for _ in range(2):
+        answer = await client.batch(token(1, 2), operation("a", "odd"))
+        assert (answer.status_code, answer.json()["type"]) == (500, "urn:tabhelm:failed")
+    assert client.applied() == ["before"]
+    assert await client.statuses(token(1, 2), operation("a")) == ["committed"]
+
+
+@pytest.mark.parametrize("reason", [ValueError("no such case"), None, {"title": 1}, 7])
+async def test_reasons_that_are_no_texts_concern_their_operation_alone(make_client: MakeClient, reason: Any) -> None:
+    def apply(effect: Effect, connection: Any) -> None:
+        if effect.payload == "reject":
+            raise Reject(reason)
+        if effect.payload == "retry":
+            raise Retry(reason)
+
+    sent = [operation(each, each, each) for each in ("reject", "retry", "fine")]
+    results = (await make_client(apply=apply).batch(token(), *sent)).json()["results"]
+    assert [result["status"] for result in results] == ["rejected", "retry", "committed"]
+    assert [result["detail"] for result in results[:2]] == [str(reason)] * 2
+
+
+@pytest.mark.parametrize("raised", [SystemExit(1), asyncio.CancelledError(), StopIteration()])
+async def test_an_apply_that_wants_to_end_the_server_does_not(make_client: MakeClient, raised: BaseException) -> None:
+    """Argument parsers do it, for instance. The event loop would take it as its own end."""
+
+    def apply(effect: Effect, connection: Any) -> None:
+        insert(connection, effect.op_id)
+        if effect.payload == "bad":
+            raise raised
+
+    client = make_client(apply=apply)
+    assert await client.statuses(token(), operation("a", "bad"), operation("b", None, "q")) == ["retry", "committed"]
+    assert client.applied() == ["b"]
 
 
 @SQLITE

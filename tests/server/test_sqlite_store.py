@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from databases import create_tables
 from receiver_kit import SQLITE, MakeClient, operation, token
 
 from tabhelm.errors import TabhelmError
@@ -170,4 +171,52 @@ async def test_slow_work_before_it_costs_nobody_its_turn(file: Path) -> None:
     slow = store.run(lambda transaction: time.sleep(0.2))
     _, second = await asyncio.gather(slow, store.run(lambda transaction: "done"))
     assert second == "done"
+    await store.close()
+
+
+@SQLITE
+async def test_a_file_that_cannot_be_written_is_nobodys_failure(make_client: MakeClient) -> None:
+    """A file system that became read-only for an hour costs no operation one of its attempts."""
+    read_only = True
+
+    def setup(connection: sqlite3.Connection) -> None:
+        create_tables(connection)
+        connection.execute(f"PRAGMA query_only = {int(read_only)}")
+
+    client = make_client(store={"setup": setup})
+    answer = await client.batch(token(1, 1), operation("a"))
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:tabhelm:busy")
+    read_only = False
+    await client.receiver.close()
+    assert await client.statuses(token(1, 1), operation("a")) == ["committed"]
+
+
+async def test_a_place_that_is_not_there_yet_is_busy(tmp_path: Path) -> None:
+    store = SqliteFenceStore(tmp_path / "mount" / "effects.db")
+    with pytest.raises(StoreBusy, match="unable to open"):
+        await store.run(lambda transaction: None)
+    (tmp_path / "mount").mkdir()
+    await store.run(lambda transaction: None)
+    await store.close()
+
+
+async def test_who_comes_while_it_closes_opens_it_again(file: Path) -> None:
+    store = SqliteFenceStore(file, setup=lambda connection: connection.execute("CREATE TABLE IF NOT EXISTS t (x)"))
+    await store.run(lambda transaction: None)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(transaction: object) -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    running = asyncio.create_task(store.run(slow))
+    await asyncio.to_thread(entered.wait, 10)
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)  # the old thread is still at work, with its connection open
+    coming = asyncio.create_task(
+        store.run(lambda transaction: transaction.application.execute("INSERT INTO t VALUES (1)"))
+    )
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(running, closing, coming)
     await store.close()

@@ -35,7 +35,7 @@ class Reject(Exception):
 
     def __init__(self, reason: str, *, final: bool = True) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)  # whoever raises it with the error that was the reason means its text
         self.final = final
 
 
@@ -49,7 +49,7 @@ class Retry(Exception):
         super().__init__(reason)
         if after is not None and not 0 <= after < math.inf:
             raise ValueError(f"after={after!r} is not valid: seconds, finite and not negative")
-        self.reason = reason
+        self.reason = str(reason)
         self.after = after
 
 
@@ -59,4 +59,4 @@ class Denied(Exception):
     def __init__(self, status: Literal[401, 403], reason: str) -> None:
         super().__init__(reason)
         self.status = status
-        self.reason = reason
+        self.reason = str(reason)

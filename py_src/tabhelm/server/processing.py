@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -100,7 +101,7 @@ def _first(
         return Result(op_id, "retry", _told(retry.reason), retry.after), False
     except (StoreBusy, TransactionBroken):
         raise
-    except Exception:
+    except (Exception, SystemExit, CancelledError):  # the last two would end the server, or leave without an answer
         # A mistake of the application: the sender may not lose its operation for it, nor learn its insides.
         log.exception("apply failed on operation %a of %a", op_id, effect.token.resource)
         return Result(op_id, "retry", "the receiver failed on this operation; its log says why"), False

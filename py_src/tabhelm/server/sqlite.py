@@ -14,23 +14,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tabhelm.errors import TabhelmError
 from tabhelm.fencing.guard import Marks
+from tabhelm.server.sqlite_connection import SAVEPOINT, LentConnection
 from tabhelm.server.store import FenceTransaction, Key, Known, R, StoreBusy, TransactionBroken
 
 SCHEMA_VERSION = 1
-_NAME = "tabhelm_operation"
 # Python keeps prepared statements by their text, and SQLite asks for authorization only when it prepares: with these
 # comments, a statement of the application is never taken for one of ours.
 _BEGIN = "BEGIN IMMEDIATE -- receiver"
 _COMMIT = "COMMIT -- receiver"
 _ROLLBACK = "ROLLBACK -- receiver"
-_SAVE = f"SAVEPOINT {_NAME} -- receiver"
-_UNDO = f"ROLLBACK TO {_NAME} -- receiver"
-_RELEASE = f"RELEASE {_NAME} -- receiver"
-_TRANSACTION, _SAVEPOINT = 22, 32  # sqlite3.h's codes of these actions; Python has no names for them
+_SAVE = f"SAVEPOINT {SAVEPOINT} -- receiver"
+_UNDO = f"ROLLBACK TO {SAVEPOINT} -- receiver"
+_RELEASE = f"RELEASE {SAVEPOINT} -- receiver"
+_CLOSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
+"""Not there, not writable, or too many at it at once: as long as that lasts, the senders' operations must wait."""
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS tabhelm_schema (version INTEGER NOT NULL)",
     """CREATE TABLE IF NOT EXISTS tabhelm_marks (
@@ -73,23 +74,23 @@ class SqliteFenceStore:
         self._max_waiting = max_waiting
         self._waiting = 0
         # SQLite has one writer: one thread with one connection. Both are made at first use, so after any fork.
-        self._thread: ThreadPoolExecutor | None = None
-        self._connection: _Connection | None = None
+        self._thread: _Thread | None = None
 
     async def run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R]) -> R:
         """Run ``work`` in one ``IMMEDIATE`` transaction in the store's thread.
 
         Raises:
-            StoreBusy: other writers kept the file locked, too many requests wait, or the disk is full.
+            StoreBusy: other writers kept the file locked, too many requests wait, or the file cannot be written.
         """
         if self._waiting >= self._max_waiting:
             raise StoreBusy(f"{self._waiting} requests wait for {self._path} already")
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tabhelm-store")
+            self._thread = _Thread()
+        thread = self._thread
         self._waiting += 1
         deadline = time.monotonic() + self._busy_timeout
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, deadline)
+            return await asyncio.get_running_loop().run_in_executor(thread, self._run, thread, work, deadline)
         finally:
             self._waiting -= 1
 
@@ -97,31 +98,32 @@ class SqliteFenceStore:
         """Finish what runs, then close the connection. The next ``run`` opens it again."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            await asyncio.get_running_loop().run_in_executor(thread, self._close)
+            await asyncio.get_running_loop().run_in_executor(thread, thread.close)
             thread.shutdown()
 
     # -- in the store's thread -----------------------------------------------------------------------------------------
 
-    def _run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R], deadline: float) -> R:
+    def _run(self, thread: _Thread, work: Callable[[FenceTransaction[sqlite3.Connection]], R], deadline: float) -> R:
         with _as_busy(self._path):
             # Those behind one that waited for the lock in vain have waited too: they try once, else the last of them
             # would be answered after as many timeouts as there are requests.
             left = max(0.0, deadline - time.monotonic())
-            connection = self._connection or self._open(left)
+            if thread.connection is None:
+                thread.connection = self._open(left)
+            connection = thread.connection
             connection.execute(f"PRAGMA busy_timeout={int(left * 1000)}")
             connection.execute(_BEGIN)
-        try:
-            result = work(_Transaction(self._path, connection))
-            with _as_busy(self._path):
+            try:
+                result = work(_Transaction(self._path, connection))
                 connection.execute(_COMMIT)
-            return result
-        finally:
-            if connection.in_transaction:
-                connection.execute(_ROLLBACK)
+                return result
+            finally:
+                if connection.in_transaction:
+                    connection.execute(_ROLLBACK)
 
-    def _open(self, patience: float) -> _Connection:
+    def _open(self, patience: float) -> LentConnection:
         connection = sqlite3.connect(
-            self._path, timeout=patience, isolation_level=None, cached_statements=256, factory=_Connection
+            self._path, timeout=patience, isolation_level=None, cached_statements=256, factory=LentConnection
         )
         try:
             self._enter_wal(connection, patience)
@@ -145,7 +147,6 @@ class SqliteFenceStore:
         except BaseException:
             connection.shut()
             raise
-        self._connection = connection
         return connection
 
     def _enter_wal(self, connection: sqlite3.Connection, patience: float) -> None:
@@ -160,62 +161,22 @@ class SqliteFenceStore:
                     raise
                 time.sleep(0.005)
 
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.shut()
 
+class _Thread(ThreadPoolExecutor):
+    """One thread, and the connection that it alone may use: after a close, the next one has its own."""
 
-class _Connection(sqlite3.Connection):
-    """The connection that ``apply`` gets: while it is lent, nothing can end the receiver's transaction."""
+    def __init__(self) -> None:
+        super().__init__(1, thread_name_prefix="tabhelm-store")
+        self.connection: LentConnection | None = None
 
-    _lent = False
-    _factories: tuple[Any, Any] = (None, str)
-
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Inside, the application's code runs, and rows and texts are what it made of them; outside, they are ours."""
-        self._lent = True
-        self.row_factory, self.text_factory = self._factories
-        try:
-            yield
-        finally:
-            self._factories = self.row_factory, self.text_factory
-            self.row_factory, self.text_factory = None, str
-            self._lent = False
-
-    def authorize(self, action: int, first: str | None, second: str | None, *place: str | None) -> int:
-        """SQLite asks this when it prepares a statement."""
-        ours = action == _TRANSACTION or (action == _SAVEPOINT and (second or "").lower() == _NAME)
-        return sqlite3.SQLITE_DENY if ours and self._lent else sqlite3.SQLITE_OK
-
-    def shut(self) -> None:
-        super().close()
-
-    def commit(self) -> NoReturn:
-        self._refuse("commit()")
-
-    def rollback(self) -> NoReturn:
-        self._refuse("rollback()")
-
-    def close(self) -> NoReturn:
-        self._refuse("close()")
-
-    def executescript(self, sql_script: str, /) -> NoReturn:
-        self._refuse("executescript(), which commits first,")
-
-    def __enter__(self) -> NoReturn:
-        self._refuse("with connection")
-
-    def __exit__(self, *exc: object) -> NoReturn:
-        self._refuse("with connection")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise sqlite3.ProgrammingError(f"{what} is not for apply or setup: the receiver commits when they are done")
+    def close(self) -> None:
+        """In the thread."""
+        if self.connection is not None:
+            self.connection.shut()
 
 
 class _Transaction:
-    def __init__(self, path: str, connection: _Connection) -> None:
+    def __init__(self, path: str, connection: LentConnection) -> None:
         self._path = path
         self.application = connection
 
@@ -274,8 +235,11 @@ class _Transaction:
                 raise StoreBusy(f"{self._path}: {error}") from error
             if not connection.in_transaction:  # a statement with OR ROLLBACK
                 raise TransactionBroken(f"the whole transaction was rolled back: {error}") from error
-            connection.execute(_UNDO)
-            connection.execute(_RELEASE)
+            try:
+                connection.execute(_UNDO)
+                connection.execute(_RELEASE)
+            except sqlite3.Error as failure:  # else what was not undone would be committed
+                raise TransactionBroken(f"what was written could not be undone: {failure}") from error
             raise
 
     def _one(self, query: str, values: tuple[Any, ...]) -> Any:
@@ -284,16 +248,20 @@ class _Transaction:
 
 @contextmanager
 def _as_busy(path: str) -> Iterator[None]:
+    """Around the receiver's own statements. (What those of ``apply`` raise does not come as far as this.)"""
     try:
         yield
     except sqlite3.OperationalError as error:
-        if _is_busy(error):
+        if _is_busy(error) or _code(error) in _CLOSED:
             raise StoreBusy(f"{path}: {error}") from error
         raise
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
     """Whether the trouble is the file's or the disk's, and may pass."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
+def _code(error: sqlite3.OperationalError) -> int:
     # The low byte is the primary code, whatever the extended one says. An error that the application made has none.
-    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
