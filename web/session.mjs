@@ -71,6 +71,7 @@ export class Session {
   #upMs = 0;
   /** @type {TabhelmError | null} final */
   #refusal = null;
+  /** What was told last. */
   #online = true;
   /** @type {Link | null} */
   #link = null;
@@ -108,6 +109,7 @@ export class Session {
   /** What the page says of itself. */
   state() {
     const visible = document.visibilityState === "visible";
+    this.#online = navigator.onLine;
     return { lifecycle: this.frozen ? "frozen" : visible ? "active" : "hidden", visible, online: this.#online };
   }
 
@@ -189,7 +191,13 @@ export class Session {
   }
 
   heard() {
-    if (this.up) this.handlers.heard();
+    if (!this.up) return;
+    if (this.#online !== navigator.onLine) this.#tell(); // the event may never come
+    this.handlers.heard();
+  }
+
+  #tell() {
+    this.post({ type: "state", ...this.state() });
   }
 
   /** @param {number} tickMs */
@@ -358,12 +366,9 @@ export class Session {
 
   #listen() {
     const options = { signal: this.#listening.signal };
-    const tell = () => this.post({ type: "state", ...this.state() });
+    const tell = () => this.#tell();
     document.addEventListener("visibilitychange", tell, options);
-    for (const type of ["online", "offline"]) {
-      window.addEventListener(type, () => ((this.#online = type === "online"), tell()), options);
-    }
-    this.#online = navigator.onLine;
+    for (const type of ["online", "offline"]) window.addEventListener(type, tell, options);
     document.addEventListener("freeze", () => this.freeze(), options);
     document.addEventListener("resume", () => this.resume(), options);
     window.addEventListener("pagehide", () => this.#depart("pagehide"), options);
@@ -380,7 +385,6 @@ export class Session {
   resume() {
     if (!this.frozen) return;
     this.frozen = false;
-    this.#online = navigator.onLine;
     if (this.#link) this.#link.post({ type: "resume", at: this.#link.resumed(), ...this.state() });
   }
 
@@ -401,7 +405,6 @@ export class Session {
     this.#stay = new AbortController();
     this.#refusal = null;
     this.frozen = false;
-    this.#online = navigator.onLine;
     this.handlers.trouble("connecting", "restored");
     void this.#connect();
   }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.kit import Site, until
+from e2e.kit import Site, join, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing, stats
+from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, open_queue, operations, queueing, stats
 
 
 async def troubled(tab: ChaosTab) -> dict[str, Any]:
@@ -32,6 +32,22 @@ async def test_the_network_goes_away_and_comes_back(browser: ChaosBrowser, site:
     await drained(tab, done=30)
     assert len(await site.requests()) > before
     assert len(await judge(site, await acknowledged(tab))) == 30
+
+
+async def test_the_network_comes_back_without_a_word(browser: ChaosBrowser, site: Site) -> None:
+    """A browser may keep ``online`` and ``offline`` to itself, as Firefox does from a page that it opened cut off."""
+    tab = await site.open(browser)
+    swallow = "addEventListener(type, (event) => event.stopImmediatePropagation())"
+    await tab.evaluate(f'() => {{ for (const type of ["online", "offline"]) {swallow}; }}')
+    await join(tab)
+    await open_queue(tab)
+    await tab.offline(True)
+    await tab.until("() => tab.presence().self.online === false", what="the page to find out that it is cut off")
+    await enqueue(tab, operations("dark", 3))
+    assert (await stats(tab))["queued"] == 3
+    await tab.offline(False)
+    await drained(tab, done=3)
+    assert len(await judge(site, await acknowledged(tab))) == 3
 
 
 async def test_the_engine_alone_has_no_network(browser: ChaosBrowser, site: Site) -> None:

@@ -87,10 +87,6 @@ async def test_a_page_opened_without_a_network_sends_when_it_is_back(driven: Dri
         assert [each for each in await site.effects() if each["payload"]["kind"] == "add"] == []
     finally:
         await driven.offline(False)
-    if driven.engine == "firefox":
-        # Driven, it gives no `online` event to a page that was opened in the dark; the next change it does tell.
-        await driven.offline(True)
-        await driven.offline(False)
     assert await applied(site, 2) == acknowledged
 
 

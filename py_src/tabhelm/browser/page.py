@@ -92,7 +92,7 @@ class BrowserLifecycle:
         scope = js()
         self._document: Any = scope.document if host == "window" else None
         self._frozen = False
-        self._online = bool(scope.navigator.onLine)
+        self._navigator: Any = scope.navigator
         self._callback: Callable[[LifecycleEvent], None] | None = None
         self._listener = self._came  # our own reference: the proxy may be destroyed while it is running
         self._proxy: Any = None
@@ -102,10 +102,11 @@ class BrowserLifecycle:
             self._listening += [(scope, name) for name in _PAGE_EVENTS]
 
     def state(self) -> PageState:
+        online = bool(self._navigator.onLine)  # asked each time: its events do not always come
         if self._document is None:
-            return PageState("unknown", True, self._online)
+            return PageState("unknown", True, online)
         visible = self._document.visibilityState == "visible"
-        return PageState("frozen" if self._frozen else "active" if visible else "hidden", visible, self._online)
+        return PageState("frozen" if self._frozen else "active" if visible else "hidden", visible, online)
 
     def subscribe(self, callback: Callable[[LifecycleEvent], None]) -> None:
         self._callback = callback
@@ -124,15 +125,12 @@ class BrowserLifecycle:
 
     def _came(self, event: Any) -> None:
         name = event.type
-        if name in _NETWORK_EVENTS:
-            self._online = name == "online"
-        elif name == "freeze":
+        if name == "freeze":
             self._frozen = True
         elif name in ("resume", "pageshow"):
             if name == "pageshow" and not event.persisted:
                 return  # the first time, not back from the cache
             self._frozen = False
-            self._online = bool(js().navigator.onLine)
         if self._callback is not None:
             self._callback(name if name in ("freeze", "resume", "pagehide", "pageshow") else "changed")
 
