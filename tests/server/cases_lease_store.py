@@ -102,6 +102,15 @@ async def a_subject_has_so_many_and_no_more(open_store: Open) -> None:
     assert await store.change(LeaseKey("somebody else", "app:3"), counted, 3) == 1
 
 
+async def those_who_come_at_once_find_no_more_room_than_there_is(open_store: Open) -> None:
+    stores = [open_store() for _ in range(4)]
+    await asyncio.gather(*(store.change(KEY, counted, MOST) for store in stores for _ in range(4)))  # all are connected
+    keys = [LeaseKey("somebody else", f"app:{n}") for n in range(16)]
+    asking = (stores[n % 4].change(key, counted, 2) for n, key in enumerate(keys))
+    ends = await asyncio.gather(*asking, return_exceptions=True)
+    assert [end for end in ends if not isinstance(end, TooManyLeases)] == [1, 1]
+
+
 async def its_clock_goes_on(open_store: Open) -> None:
     store = open_store()
     times = [await store.change(KEY, lambda record, now: (record, now), MOST) for _ in range(3)]
@@ -125,6 +134,7 @@ CASES: list[Callable[[Open], Awaitable[None]]] = [
     a_new_lease_that_two_want_is_made_once,
     what_raises_changes_nothing,
     a_subject_has_so_many_and_no_more,
+    those_who_come_at_once_find_no_more_room_than_there_is,
     its_clock_goes_on,
     closed_it_opens_again,
 ]

@@ -419,3 +419,25 @@ async def test_it_lives_with_its_web_server(make_leases: MakeLeases) -> None:
     await leases.service({"type": "lifespan"}, receive, send)
     assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert isinstance(await leases.ask("a"), httpx.Response)
+
+
+@pytest.mark.parametrize("subject", ["", None, 7, "a\0", "\ud800"])
+async def test_a_subject_that_no_database_takes_is_a_mistake_of_the_application(subject: Any) -> None:
+    service = LeaseService(MemoryLeaseStore(), authenticate=lambda scope: subject)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(service), base_url="http://leases") as http:
+        with pytest.raises(TypeError, match="authenticate must return"):
+            await http.post("/app:job", json={"candidate": "a", "ttl_ms": 15_000})
+
+
+@pytest.mark.parametrize("unsure", [False, True])
+async def test_what_a_busy_database_leaves_open_is_said_and_forges_no_log(
+    make_leases: MakeLeases, caplog: pytest.LogCaptureFixture, unsure: bool
+) -> None:
+    class Busy(MemoryLeaseStore):
+        async def change(self, key: LeaseKey, decide: Any, most: int) -> Any:
+            raise StoreBusy("lost\n2026-11-30 CRITICAL forged", unsure=unsure)
+
+    answer = await make_leases(store=Busy()).ask("a")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert ("may have been changed" in answer.json()["detail"]) == unsure
+    assert len(caplog.records) == 1 and "\n" not in caplog.text.rstrip("\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -45,6 +46,7 @@ class PostgresLeaseStore:
         self._domain: str | None = None
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._opening = asyncio.Lock()
+        self._in_vain: tuple[float, StoreBusy] | None = None
 
     async def domain(self) -> str:
         if self._domain is None:
@@ -85,13 +87,17 @@ class PostgresLeaseStore:
             pool = self._pool or await self._open()
             async with pool.connection() as connection:
                 yield connection
-        except (psycopg.OperationalError, PoolTimeout) as error:  # unreachable, restarting, locked for too long, full
-            raise StoreBusy(f"the database of the leases: {type(error).__name__}: {error}") from error
+        except psycopg.OperationalError as error:  # unreachable, restarting, locked for too long, full
+            raise _busy(error) from error
 
     async def _open(self) -> AsyncConnectionPool[Connection]:
+        came = time.monotonic()
         async with self._opening:
             if self._pool is not None:
                 return self._pool
+            if self._in_vain is not None and self._in_vain[0] >= came:
+                # Those who came while somebody else tried have waited with him: they do not try one after the other.
+                raise StoreBusy(str(self._in_vain[1])) from self._in_vain[1]
             pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                 self._conninfo,
                 min_size=1,
@@ -100,14 +106,17 @@ class PostgresLeaseStore:
                 open=False,
                 configure=self._configure,
                 check=AsyncConnectionPool.check_connection,
+                reconnect_timeout=self._timeout,  # then the next request tries at once, however long it was
                 kwargs={"autocommit": True},
             )
             await pool.open()
             try:
                 async with pool.connection() as connection:
                     self._domain = await _set_up(connection)
-            except BaseException:
+            except BaseException as error:
                 await pool.close()
+                if isinstance(error, psycopg.OperationalError):
+                    self._in_vain = time.monotonic(), _busy(error)
                 raise
             self._pool = pool
             return pool
@@ -115,6 +124,15 @@ class PostgresLeaseStore:
     async def _configure(self, connection: Connection) -> None:
         milliseconds = str(max(1, round(self._timeout * 1000)))
         await connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
+        await connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+
+
+def _busy(error: psycopg.OperationalError) -> StoreBusy:
+    """Lost in the middle, nobody knows whether it was written."""
+    unsure = error.sqlstate is None and not isinstance(error, PoolTimeout)
+    return StoreBusy(f"the database of the leases: {type(error).__name__}: {error}", unsure=unsure)
 
 
 async def _set_up(connection: Connection) -> str:
@@ -133,6 +151,8 @@ async def _set_up(connection: Connection) -> str:
 
 async def _begin(connection: Connection, key: LeaseKey, most: int) -> LeaseRecord | None:
     """Make the row of a new lease, or wait for whoever is making it. ``None``: it is new, and to be written."""
+    # A subject's new leases come one after the other: two that count at once would both find room for one more.
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (key.subject, _LOCK))
     counting = await connection.execute("SELECT count(*) FROM tabhelm_leases WHERE subject = %s", (key.subject,))
     counted = await counting.fetchone()
     if counted is not None and counted[0] >= most:

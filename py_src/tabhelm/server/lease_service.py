@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import logging
 import math
 import random
 import re
@@ -25,11 +24,12 @@ from tabhelm.fencing.token import MAX_NUMBER, FencingToken
 from tabhelm.json_text import loads
 from tabhelm.names import MAX_NAME
 from tabhelm.server.asgi import Disconnected, Receive, Scope, Send, TooLarge, header, read_body, respond
-from tabhelm.server.contract import BUSY, FAILED, PLAIN, Problem, malformed
+from tabhelm.server.contract import BUSY, FAILED, PLAIN, Problem, malformed, storable
 from tabhelm.server.effects import Denied
 from tabhelm.server.lease_metrics import LeaseCount, LeaseMetrics
 from tabhelm.server.lease_rules import Ask, Exhausted, Granted, Held, Sights, acquire, release
 from tabhelm.server.lease_store import Decide, LeaseKey, LeaseRecord, LeaseStore, TooManyLeases
+from tabhelm.server.logs import escaped, log
 from tabhelm.server.receiver import everybody
 from tabhelm.server.store import R, StoreBusy
 
@@ -41,7 +41,6 @@ STREAM = "lease"
 _RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?::[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
 _LOOK_EVERY = 0.5
 """Seconds between two looks of a request that waits: another process may have given the lease back."""
-_log = logging.getLogger("tabhelm.server")
 
 
 @dataclass(slots=True, eq=False)
@@ -170,8 +169,8 @@ class LeaseService:
             self.metrics.count("denied")
             title = "Sign in first" if denial.status == 401 else "This is not allowed"
             raise Problem(denial.status, PLAIN, title, denial.reason) from denial
-        if not isinstance(subject, str) or not subject:
-            raise TypeError(f"authenticate must return a non-empty text, it returned {subject!r}")
+        if not isinstance(subject, str) or not subject or not storable(subject):
+            raise TypeError(f"authenticate must return a non-empty text, it returned {ascii(subject)[:80]}")
         return subject
 
     async def _read(self, scope: Scope, receive: Receive) -> _Asked:
@@ -290,9 +289,10 @@ class LeaseService:
             return await asking
         except StoreBusy as error:
             self.metrics.count("busy", resource)
-            _log.warning("a lease could not be decided on: %s", error)
+            log.warning("a lease could not be decided on: %s", escaped(str(error)))
             headers = {"retry-after": "1"}
-            raise Problem(503, BUSY, "The database is busy", "Nothing was changed.", headers=headers) from error
+            detail = "It may have been changed: ask again to learn that." if error.unsure else "Nothing was changed."
+            raise Problem(503, BUSY, "The database is busy", detail, headers=headers) from error
         except TooManyLeases as error:
             self.metrics.count("denied")
             raise Problem(403, TOO_MANY, "Too many leases", str(error)) from error
@@ -300,7 +300,7 @@ class LeaseService:
             raise Problem(422, EXHAUSTED, "No epoch is left for this resource") from error
         except Exception as error:
             self.metrics.count("failed", resource)
-            _log.exception("a lease could not be decided on")
+            log.exception("a lease could not be decided on")
             raise Problem(500, FAILED, "The lease service failed", "Its log says why.") from error
 
     def _token(self, domain: str, resource: str, candidate: str, epoch: int, seq: int) -> FencingToken:

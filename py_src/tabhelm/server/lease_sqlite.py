@@ -20,6 +20,9 @@ from tabhelm.server.lease_store import Decide, LeaseKey, LeaseRecord, TooManyLea
 from tabhelm.server.store import R, StoreBusy
 
 T = TypeVar("T")
+_LOOK = 0.002
+"""Seconds between two looks at a locked file. SQLite itself would look ever more seldom, and a receiver that writes all
+the time leaves but moments in between: renewals would miss them for seconds."""
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS tabhelm_lease_domain (one INTEGER PRIMARY KEY CHECK (one = 1), domain TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS tabhelm_leases (
@@ -31,8 +34,8 @@ _SCHEMA = (
 
 
 class SqliteLeaseStore:
-    """``busy_timeout``: seconds that a request waits for other writers of the file. ``clock`` gives seconds since
-    1970."""
+    """``busy_timeout``: seconds that a request waits for other writers of the file, counted from its arrival. ``clock``
+    gives seconds since 1970."""
 
     def __init__(self, path: str | Path, *, busy_timeout: float = 5.0, clock: Callable[[], float] = time.time) -> None:
         self._path = str(path)
@@ -40,39 +43,40 @@ class SqliteLeaseStore:
         self._clock = clock
         self._domain: str | None = None
         # One connection, used by one thread. Both are made at first use, so after any fork.
-        self._thread: ThreadPoolExecutor | None = None
-        self._connection: sqlite3.Connection | None = None
+        self._thread: _Thread | None = None
 
     async def domain(self) -> str:
         if self._domain is None:
-            await self._in_thread(self._open)
+            await self._in_thread(self._opened)
         assert self._domain is not None
         return self._domain
 
     async def change(self, key: LeaseKey, decide: Decide[R], most: int) -> R:
-        return await self._in_thread(lambda: self._change(key, decide, most))
+        return await self._in_thread(lambda thread, deadline: self._change(thread, deadline, key, decide, most))
 
     async def close(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            await asyncio.get_running_loop().run_in_executor(thread, self._close)
+            await asyncio.get_running_loop().run_in_executor(thread, thread.close)
             thread.shutdown()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[_Thread, float], T]) -> T:
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tabhelm-leases")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            self._thread = _Thread()
+        # Those behind one that waited for the lock in vain have waited too: the deadline is that of their arrival.
+        thread, deadline = self._thread, time.monotonic() + self._busy_timeout
+        return await asyncio.get_running_loop().run_in_executor(thread, work, thread, deadline)
 
     # -- in the thread ------------------------------------------------------------------------------------------------
 
-    def _change(self, key: LeaseKey, decide: Decide[R], most: int) -> R:
+    def _change(self, thread: _Thread, deadline: float, key: LeaseKey, decide: Decide[R], most: int) -> R:
         with self._as_busy():
-            connection = self._open()
-            before = _read(connection, key)
+            connection = self._opened(thread, deadline)
+            before = _until(deadline, lambda: _read(connection, key))
             after, result = decide(before, self._clock())
             if after == before:
                 return result  # who only looks takes no lock
-            with _transaction(connection):
+            with _transaction(connection, deadline):
                 before = _read(connection, key)
                 after, result = decide(before, self._clock())
                 if before is None and after is not None and _count(connection, key) >= most:
@@ -82,15 +86,15 @@ class SqliteLeaseStore:
                     connection.execute("INSERT OR REPLACE INTO tabhelm_leases VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             return result
 
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is not None:
-            return self._connection
+    def _opened(self, thread: _Thread, deadline: float) -> sqlite3.Connection:
+        if thread.connection is not None:
+            return thread.connection
         with self._as_busy():
-            connection = sqlite3.connect(self._path, timeout=self._busy_timeout, isolation_level=None)
+            connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
             try:
-                self._enter_wal(connection)
+                _until(deadline, lambda: connection.execute("PRAGMA journal_mode=WAL"))
                 connection.execute("PRAGMA synchronous=FULL")
-                with _transaction(connection):
+                with _transaction(connection, deadline):
                     for statement in _SCHEMA:
                         connection.execute(statement)
                     drawn = (secrets.token_hex(16),)
@@ -99,25 +103,8 @@ class SqliteLeaseStore:
             except BaseException:
                 connection.close()
                 raise
-            self._connection = connection
+            thread.connection = connection
         return connection
-
-    def _enter_wal(self, connection: sqlite3.Connection) -> None:
-        # The busy timeout does not cover this switch when two processes do it at once.
-        deadline = time.monotonic() + self._busy_timeout
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode=WAL")
-                return
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
-
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     @contextmanager
     def _as_busy(self) -> Iterator[None]:
@@ -127,9 +114,34 @@ class SqliteLeaseStore:
             raise StoreBusy(f"{self._path}: {error}") from error
 
 
+class _Thread(ThreadPoolExecutor):
+    """One thread, and the connection that it alone may use: after a close, the next one has its own."""
+
+    def __init__(self) -> None:
+        super().__init__(1, thread_name_prefix="tabhelm-leases")
+        self.connection: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        """In the thread."""
+        if self.connection is not None:
+            self.connection.close()
+
+
+def _until(deadline: float, attempt: Callable[[], T]) -> T:
+    """Try until the file is not locked."""
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not locked or time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK)
+
+
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
+def _transaction(connection: sqlite3.Connection, deadline: float) -> Iterator[None]:
+    _until(deadline, lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
         yield
         connection.execute("COMMIT")
