@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from e2e.kit import STALL_MS, Site, join, until
 from playwright.async_api import ConsoleMessage
 
-from tabhelm.testing import ChaosBrowser, ChaosTab
+from tabhelm.testing import ChaosBrowser, ChaosError, ChaosTab
 from tabhelm.testing.recording import Recording
 
 from .adversity import SEATS, WIPE, Call, Step
@@ -226,7 +226,9 @@ class Crew:
                     if seat.tab_id == leads:
                         return seat
         if step.fault.endswith("engine"):
-            holders = await self.browser.worker_pids()
+            holders: set[int] = set()
+            with contextlib.suppress(ChaosError):  # it is dying of what was before
+                holders = await self.browser.worker_pids()
             for seat in self.seats.values():
                 if await seat.tab.pid() in holders:
                     return seat
@@ -243,6 +245,18 @@ class Crew:
 
         calls = {name: f"{seat.next} of {len(seat.calls)}" for name, seat in self.seats.items()}
         await until(asked, f"{what} (calls answered at first: {calls})", _PATIENCE)
+
+    async def _network(self, there: bool) -> None:
+        """Cut everything off the network, or join it again. A worker whose process is gone is listed a while longer."""
+
+        async def done() -> bool:
+            try:
+                await self.browser.offline(not there)
+            except ChaosError:
+                return False
+            return True
+
+        await until(done, "the whole browser to change its network")
 
     # -- misfortunes: what begins, and how it ends --------------------------------------------------------------------
 
@@ -292,9 +306,9 @@ class Crew:
 
     @contextlib.asynccontextmanager
     async def _offline_all(self, seat: Seat) -> AsyncIterator[None]:
-        await self.browser.offline(True)
+        await self._network(False)
         yield
-        await self.browser.offline(False)
+        await self._network(True)
 
     @contextlib.asynccontextmanager
     async def _cache(self, seat: Seat) -> AsyncIterator[None]:
