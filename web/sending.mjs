@@ -130,6 +130,7 @@ function outcomes(results, count, name) {
     if (!STATUSES.includes(status)) {
       throw bad(`what ${name} gave`, given, `nothing (it is committed), or one of ${STATUSES.join(", ")}, as a text or as {status, detail, retryAfterMs}, is expected`);
     }
+    if (retryAfterMs !== undefined && typeof retryAfterMs !== "number") throw bad("retryAfterMs", retryAfterMs, "a number of milliseconds is expected");
     return { status, detail: detail === undefined ? undefined : String(detail).slice(0, 500), retryAfterMs };
   });
 }

@@ -195,6 +195,8 @@ async def test_json_payloads_are_refused_with_their_place_too(world: World) -> N
     a = join(world, "a")
     with pytest.raises(InvalidPayload, match=r"payload\.rows\[1\] is of type bytes"):
         await a.agent.start(opened(a, endpoint=URL).enqueue({"rows": [1, b"x"]}))
+    with pytest.raises(InvalidPayload, match=r"payload\.rows has the key 1 of type int"):
+        await a.agent.start(opened(a, endpoint=URL).enqueue({"rows": {1: "one"}}))  # JSON would make a text of it
     with pytest.raises(InvalidPayload, match=r"payload\.x is nan"):
         await a.agent.start(opened(a, endpoint=URL).enqueue({"x": float("nan")}))
 
@@ -256,3 +258,12 @@ def test_a_page_gives_the_same_options_in_its_own_words() -> None:
     ):
         with pytest.raises(InvalidOptions, match=said):
             QueueOptions.from_wire(wrong)
+
+
+@simulated
+async def test_a_payload_has_one_text_whichever_side_wrote_it(world: World) -> None:
+    a = join(world, "a")
+    queue = opened(a)
+    await a.agent.start(queue.enqueue({"title": "Größe ✓"}, op_id="op-1"))
+    operation = NewOperation("op-1", '{"title":"Größe ✓"}')  # as JSON.stringify writes it
+    assert await a.agent.start(queue.enqueue_all([operation])) == 0

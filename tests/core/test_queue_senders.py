@@ -380,3 +380,31 @@ async def test_a_sender_that_cancels_itself_has_failed(world: World) -> None:
     assert ledger.sent == ["op-1"] * 3
     (election,) = a.tab.elections.values()
     assert isinstance(election.status, Leading) and election.status.epoch == 1
+
+
+@pytest.mark.parametrize("word", ["unknown", "failed"])
+def test_a_sender_that_says_what_only_tabhelm_finds_out_has_failed(word: Any) -> None:
+    # Taken at its word it would be asked again at once, for ever.
+    @simulated
+    async def test(world: World) -> None:
+        a = join(world, "a")
+        ledger = Ledger(lambda operation, sending: Outcome("", word))
+        queue = opened(a, sender=ledger, max_attempts=4)
+        await world.until(lambda: a.leading)
+        began = world.loop.time()
+        await put(a, queue, 1)
+        await world.until(lambda: len(ledger.sent) == 4)
+        assert world.loop.time() - began > 1.5
+        await world.sleep(1.0)
+        assert f"gave up after 4 attempts: ValueError: {word!r}" in (await reasons(a, queue))["op-1"]
+
+    test()
+
+
+def test_a_point_in_time_is_no_time_to_wait() -> None:
+    for nonsense in (1_790_000_000.0, -1.0, float("nan"), float("inf"), True, 10**400):
+        with pytest.raises(ValueError, match="retry_after"):
+            Outcome.retry(after=nonsense)
+    assert Outcome.retry(after=7 * 86_400.0).retry_after == 604_800.0
+    with pytest.raises(ValueError, match="one of its words"):
+        Outcome.of("unknown")

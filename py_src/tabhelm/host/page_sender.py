@@ -15,7 +15,7 @@ from tabhelm.fencing.http_form import token_header
 from tabhelm.host.wire import Message, Post, field, optional_text
 from tabhelm.json_text import is_number
 from tabhelm.ports.database import Opaque
-from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.records import SAID, Operation, Outcome
 from tabhelm.queue.sending import Sending
 
 MAX_TEXT = 2_000
@@ -146,8 +146,8 @@ def operation_view(operation: Operation, values: list[Opaque]) -> dict[str, Any]
 
 
 def _outcome(operation: Operation, result: Any) -> Outcome:
-    if not isinstance(result, dict) or result.get("status") not in _STATUSES:
-        raise ValueError(f"the page answered {result!r:.60}: a status is expected, one of {', '.join(_STATUSES)}")
+    if not isinstance(result, dict) or result.get("status") not in SAID:
+        raise ValueError(f"the page answered {result!r:.60}: a status is expected, one of {', '.join(SAID)}")
     detail = result.get("detail")
     wait = result.get("retryAfterMs")
     if wait is not None and not (is_number(wait) and wait >= 0):
@@ -161,4 +161,3 @@ def _outcome(operation: Operation, result: Any) -> Outcome:
 
 
 _ERROR = ("name", "message")
-_STATUSES = ("committed", "duplicate", "rejected", "retry", "skipped")

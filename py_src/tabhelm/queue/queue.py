@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -72,7 +71,7 @@ class Queue:
             try:
                 return await self.shared.store.enqueue(operations, self.options)
             except DatabaseClosed:
-                continue
+                operations = [replace(each, fresh=False) for each in operations]
         return await self.shared.store.enqueue(operations, self.options)
 
     def batches(self, context: LeaderContext, *, limit: int | None = None) -> AsyncIterator[Batch]:
@@ -133,15 +132,6 @@ class Queue:
 
 def _json(payload: Any) -> str:
     try:
-        return json.dumps(payload, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidPayload(f"payload is not what JSON can hold: {_place(payload) or error}") from None
-
-
-def _place(payload: Any) -> str:
-    """Where in a payload something is that JSON cannot hold, and what."""
-    try:
-        exact_text("payload", payload)
-    except NotCloneable as error:
-        return str(error)
-    return ""
+        return exact_text("payload", payload)  # the very text that a page makes of the same
+    except (NotCloneable, TypeError, ValueError, RecursionError) as error:
+        raise InvalidPayload(f"payload is not what JSON can hold: {error}") from None

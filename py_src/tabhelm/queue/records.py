@@ -8,7 +8,6 @@ the queue; a receipt stays for a while, so that the same id enqueued again is re
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -20,6 +19,8 @@ from tabhelm.ports.database import Opaque
 MAX_IDENTIFIER = 200
 MAX_PARTITION = 200
 DEFAULT_PARTITION = "default"
+MAX_WAIT = 30 * 86_400.0
+"""Seconds that a sender may have an operation wait."""
 MAX_PAYLOAD_DEPTH = MAX_DEPTH - 10
 """A request nests the payload a little deeper, and a receiver reads no more than ``MAX_DEPTH`` levels."""
 
@@ -157,6 +158,8 @@ class QueueStats:
     rate: float = 0.0
 
 
+SAID = ("committed", "duplicate", "rejected", "retry", "skipped")
+"""What a sender may say of an operation."""
 Status = Literal["committed", "duplicate", "rejected", "retry", "skipped", "unknown", "failed"]
 
 
@@ -175,8 +178,9 @@ class Outcome:
         if self.status not in _STATUSES:
             raise ValueError(f"outcome {self.status!r:.40} is not one of {', '.join(_STATUSES)}")
         wait = self.retry_after
-        if wait is not None and (not is_number(wait) or not math.isfinite(wait) or wait < 0):
-            raise ValueError(f"retry_after {wait!r:.40} is not a number of seconds")
+        if wait is not None and not (is_number(wait) and 0 <= wait <= MAX_WAIT):
+            # A point in time, say, in the place of a duration: its partition would wait for decades.
+            raise ValueError(f"retry_after {wait!r:.40} is not a number of seconds up to {MAX_WAIT:g} (30 days)")
 
     @classmethod
     def committed(cls) -> Outcome:
@@ -212,8 +216,10 @@ class Outcome:
         """
         if isinstance(answer, Outcome):
             return answer
-        if answer is None or (isinstance(answer, str) and answer in _STATUSES):
-            return cls("", answer or "committed")  # type: ignore[arg-type]
+        if answer is None:
+            return cls("", "committed")
+        if isinstance(answer, str) and answer in SAID:
+            return cls("", answer)  # type: ignore[arg-type]
         raise ValueError(f"a sender returned {answer!r:.60}: an Outcome, one of its words, or None is expected")
 
     @property

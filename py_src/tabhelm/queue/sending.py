@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tabhelm.fencing.http_form import idempotency_key_header, token_header
 from tabhelm.fencing.token import FencingToken
 from tabhelm.leadership.tenure import Tenure
-from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.records import SAID, Operation, Outcome
 
 
 class Sending:
@@ -123,5 +123,7 @@ def matched(outcomes: Sequence[Outcome], operations: Sequence[Operation]) -> dic
     for operation, outcome in zip(operations, outcomes, strict=True):
         if outcome.op_id not in ("", operation.op_id):
             raise ValueError(f"the outcome of {outcome.op_id!r} was returned in the place of {operation.op_id!r}")
+        if outcome.status not in SAID:
+            raise ValueError(f"{outcome.status!r} was returned for {operation.op_id!r}: expected is {', '.join(SAID)}")
         found[operation.op_id] = outcome.named(operation.op_id)
     return found
