@@ -123,6 +123,7 @@ class SharedWorkerHandle:
 
     async def _connected(self) -> TargetSession:
         async with self._attaching:
-            if self._session is None:
+            if self._session is None or self._session.gone:
+                # Gone is only the session, if the browser still lists the worker: it may have let go of it by itself.
                 self._session = await TargetSession.attach(self.browser._session, self.target_id, self._label)
             return self._session

@@ -140,6 +140,11 @@ class TargetSession:
         result: dict[str, Any] = reply["result"]
         return result
 
+    @property
+    def gone(self) -> bool:
+        """Whether the session has ended, by whomever."""
+        return self._gone
+
     async def detach(self) -> None:
         """End the session; what it emulated (offline, …) ends with it. Never fails."""
         if not self._gone:
