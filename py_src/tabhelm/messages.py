@@ -19,10 +19,15 @@ from tabhelm.names import MAX_NAME
 
 WIRE_VERSION = 1
 MAX_TEXT = 262_144
-"""Longer texts are not even parsed: 262,144 characters hold hundreds of tabs."""
+"""Longer texts are not even parsed."""
+MAX_BEACON = 8_388_608
+"""A beacon may be longer: twenty tabs that stand for a hundred resources each have more to say. A leader whose beacons
+nobody reads would be taken for one that hangs, and be robbed."""
 MAX_NEXT = 120.0
 """Seconds. Who announced a later beat would be believed to lead for as long after it has gone."""
 MAX_ITEMS = 1000
+MAX_RESOURCES = 10_000
+"""So many a tab may stand for, and an engine may lead."""
 MAX_WORD = 200
 """Characters of a leader's health and progress: they go out with every beat."""
 Progress = str | int | float | bool | None
@@ -254,7 +259,7 @@ def decode(data: object) -> Message:
     """
     if not isinstance(data, str):
         raise Ignored("not-text")
-    if len(data) > MAX_TEXT:
+    if len(data) > (MAX_BEACON if data.startswith(_BEACONS) else MAX_TEXT):
         raise Ignored("too-long")
     try:
         value = loads(data)
@@ -276,13 +281,17 @@ def decode(data: object) -> Message:
         raise Ignored("malformed") from None
 
 
+_BEACONS = tuple(f'{{"tabhelm":{WIRE_VERSION},"kind":"{kind}",' for kind in ("beacon", "leaders"))
+"""How they begin."""
+
+
 def _beacon(value: Mapping[str, Any]) -> Beacon:
     return Beacon(
         sender=_text(value["sender"]),
         number=_whole(value["number"]),
         next=_seconds(value["next"], most=MAX_NEXT),
         tabs=tuple(_tab(item) for item in _list(value["tabs"])),
-        leaders=tuple(_leader(item) for item in _list(value["leaders"])),
+        leaders=tuple(_leader(item) for item in _list(value["leaders"], MAX_RESOURCES)),
         build=_text(value.get("build", ""), empty=True),
     )
 
@@ -297,10 +306,10 @@ def _tab(value: Mapping[str, Any]) -> TabNote:
         online=_flag(value["online"]),
         version=_text(value["version"], empty=True),
         capabilities=tuple(_text(item) for item in _list(value["capabilities"])),
-        stands=tuple(_text(item) for item in _list(value["stands"])),
+        stands=tuple(_text(item) for item in _list(value["stands"], MAX_RESOURCES)),
         age=_seconds(value["age"]),
-        scores=tuple((_text(key), _number(item)) for key, item in _list(value.get("scores", []))),
-        turns=tuple((_text(key), _whole(item)) for key, item in _list(value.get("turns", []))),
+        scores=tuple((_text(key), _number(item)) for key, item in _list(value.get("scores", []), MAX_RESOURCES)),
+        turns=tuple((_text(key), _whole(item)) for key, item in _list(value.get("turns", []), MAX_RESOURCES)),
     )
 
 
@@ -328,7 +337,7 @@ def _signs(value: Mapping[str, Any]) -> LeaderSigns:
         sender=_text(value["sender"]),
         number=_whole(value["number"]),
         next=_seconds(value["next"], most=MAX_NEXT),
-        leaders=tuple(_leader(item) for item in _list(value["leaders"])),
+        leaders=tuple(_leader(item) for item in _list(value["leaders"], MAX_RESOURCES)),
     )
 
 
@@ -514,7 +523,7 @@ def _seconds(value: object, *, most: float = math.inf) -> float:
     return float(value)
 
 
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list) or len(value) > MAX_ITEMS:
+def _list(value: object, most: int = MAX_ITEMS) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
         raise ValueError("list")
     return value

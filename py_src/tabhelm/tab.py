@@ -68,6 +68,8 @@ class Tab:
         self.facts = facts
         self.state = state
         self._stalled = False
+        self._info: TabInfo | None = None
+        """What ``info`` gave, until something of it changes: every look of every election asks for it."""
         self._left: str | None = None
         self._leaving: list[Election] = []
         self._confirmer = confirmer
@@ -314,7 +316,7 @@ class Tab:
         """
         self._require_joined()
         old, self.identity = self.identity, identity
-        self._stalled = False
+        self._stalled, self._info = False, None
         if old.connection_id != identity.connection_id:
             self._leads_nothing(old.connection_id)
             self.services.roster.remove_own(old.connection_id)
@@ -338,7 +340,7 @@ class Tab:
         if self._left is not None:
             return
         self._left = reason
-        self.state = replace(self.state, lifecycle="closing")
+        self.state, self._info = replace(self.state, lifecycle="closing"), None
         self.services.roster.remove_own(self.identity.connection_id)  # at once, and not as "closing" first
         self._stop_elections(reason)
         self.services.lease.judge()  # what it held has ended: it is given back before this returns
@@ -360,7 +362,9 @@ class Tab:
 
     def info(self) -> TabInfo:
         """This tab as the roster would show it, as of now."""
-        return TabInfo.of(self._note(), self.services.engine_id, "alive")
+        if self._info is None:
+            self._info = TabInfo.of(self._note(), self.services.engine_id, "alive")
+        return self._info
 
     async def confirm(self, election: Election) -> bool:
         """Whether the tab can work now."""
@@ -395,6 +399,7 @@ class Tab:
         self._announce()
 
     def _announce(self) -> None:
+        self._info = None
         if self._left is None:
             self.services.roster.put_own(self._note(), self.services.ports.clock.monotonic())
 

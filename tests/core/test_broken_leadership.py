@@ -10,8 +10,8 @@ import pytest
 from kit import join
 from tabhelm.errors import DatabaseBlocked
 from tabhelm.fencing.epochs import EpochIssuer, Grant
-from tabhelm.leadership import Idle, LeaderContext
-from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
+from tabhelm.leadership import Idle, LeaderContext, Leading, Waiting
+from tabhelm.messages import Beacon, LeaderNote, LeaderSigns, TabNote, decode, encode
 from tabhelm.names import channel_name, engine_lock
 from tabhelm.simulated import World
 
@@ -95,4 +95,34 @@ def test_who_stops_and_stands_again_waits_for_the_loop_that_outlived_its_grace()
             assert most == 1 and 19.0 < world.loop.time() - began < 21.0
 
         member = join(world, "a")
+        world.run(main())
+
+
+def test_many_resources_and_long_names_are_read() -> None:
+    names = tuple(f"app:{'x' * 490}{number}" for number in range(2000))
+    tab = TabNote("t-x", "c-x", 1, "active", True, True, "", (), names, 1.0, (), tuple((name, 5) for name in names))
+    leaders = tuple(LeaderNote(name, "t-x", "c-x", "d", 5, 1.0) for name in names)
+    for message in Beacon("e-x", 1, 5.0, (tab,), leaders), LeaderSigns("e-x", 1, 5.0, leaders):
+        assert decode(encode(message)) == message
+
+
+def test_who_leads_very_much_is_heard_and_not_robbed() -> None:
+    """A beacon that others do not read is no sign of life."""
+    with World(3) as world:
+
+        async def loop(context: LeaderContext) -> None:
+            await context.sleep(1000.0)
+
+        async def main() -> None:
+            busy, other = join(world, "busy"), join(world, "other")
+            names = [f"{'x' * 300}{number}" for number in range(300)]
+            elections = [busy.lead(name, loop, max_hold=1000.0) for name in names]
+            await world.until(lambda: all(isinstance(each.status, Leading) for each in elections), step=0.5)
+            waiting = other.lead(names[0], max_hold=1000.0)
+            await world.sleep(70.0)
+            assert waiting.status == Waiting(True, 0) and isinstance(elections[0].status, Leading)
+            leader = other.call(waiting.leader)
+            assert leader is not None and leader.tab_id == "t-busy"
+            assert other.services.events.ignored_counts == {}
+
         world.run(main())
