@@ -10,7 +10,9 @@ from queue_kit import Ledger, opened, put, reasons, simulated
 
 from kit import join
 from tabhelm.errors import IdentifierReused
+from tabhelm.ports.database import Opaque
 from tabhelm.queue import BatchSender, Operation, Outcome, Sending
+from tabhelm.queue.letters import export
 from tabhelm.simulated import World
 
 
@@ -140,3 +142,30 @@ async def test_a_retried_letter_is_sent_before_what_came_after_it(world: World) 
     held = False
     await world.sleep(90.0)
     assert ledger.sent == ["op-1", "op-2", "op-1", "op-2", "op-3"]
+
+
+def test_a_letter_that_json_cannot_hold_does_not_keep_the_others_from_being_exported() -> None:
+    circle: dict[str, Any] = {"name": "circle"}
+    circle["self"] = circle
+    deep: list[Any] = []
+    same = [1]
+    for _ in range(3_000):
+        deep = [deep]
+    # What a browser's values become in Python: a Map, a Set, a Date, NaN, a bigint, half a character.
+    strange = {1: "one", (2, 3): {4}, "date": object(), "nan": float("nan"), "big": 2**80, "half": "\ud800"}
+    letters = [
+        Operation("q", f"op-{at}", "p", "", "d", 1.0, at, value=Opaque(value))
+        for at, value in enumerate([circle, deep, strange, {"same": same, "twice": same}])
+    ]
+
+    def not_json(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    text = export(letters)
+    assert text.isascii()
+    payloads = [letter["payload"] for letter in json.loads(text, parse_constant=not_json)]
+    assert payloads[0] == {"name": "circle", "self": "(again)"}
+    assert "(deeper)" in json.dumps(payloads[1])
+    assert payloads[2]["1"] == "one" and payloads[2]["date"] == "(object)" and payloads[2]["nan"] == "(nan)"
+    assert payloads[2]["[2, 3]"] == [4] and payloads[2]["big"] == 2**80
+    assert payloads[3] == {"same": [1], "twice": [1]}

@@ -7,14 +7,19 @@ place (its record without the payload), so that the claim which meets it goes no
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tabhelm.fencing.schema import DEAD_LETTERS, OPERATIONS, PARTITIONS
+from tabhelm.json_text import loads
 from tabhelm.ports import Transaction
 from tabhelm.queue.partitions import ready
 from tabhelm.queue.records import Operation
 from tabhelm.queue.totals import Totals
+
+_DEEPEST = 100
+"""Levels that are exported of a value."""
 
 
 def bury(tx: Transaction, totals: Totals, operation: Operation, reason: str, now: float, *, block: bool) -> Operation:
@@ -61,14 +66,14 @@ def _fresh(letter: Operation) -> Operation:
 def export(letters: Sequence[Operation]) -> str:
     """JSON text of dead letters, for a support ticket or a file: ids, payloads, reasons, attempts, times (seconds since
     1970). Of a value that JSON cannot hold it says what it is."""
-    return json.dumps([_exported(letter) for letter in letters], ensure_ascii=False, indent=2, default=_described)
+    return json.dumps([_exported(letter) for letter in letters], indent=2)
 
 
 def _exported(letter: Operation) -> dict[str, Any]:
     return {
         "id": letter.op_id,
         "partition": letter.partition,
-        "payload": letter.content,
+        "payload": loads(letter.payload) if letter.value is None else _shown(letter.value.python(), ()),
         "reason": letter.reason,
         "attempts": letter.attempts,
         "enqueued_at": letter.enqueued_at,
@@ -77,7 +82,19 @@ def _exported(letter: Operation) -> dict[str, Any]:
     }
 
 
-def _described(value: object) -> str:
+def _shown(value: Any, above: tuple[int, ...]) -> Any:
+    """A value that JSON can hold. One letter of a strange kind must not keep all others from being exported."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else f"({value})"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"{len(value)} bytes"
+    if id(value) in above or len(above) >= _DEEPEST:
+        return "(again)" if id(value) in above else "(deeper)"
+    inside = (*above, id(value))
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(_shown(key, inside)): _shown(value[key], inside) for key in value}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_shown(item, inside) for item in value]
     return f"({type(value).__name__})"
