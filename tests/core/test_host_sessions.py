@@ -176,3 +176,28 @@ def test_a_page_loop_that_throws_while_it_is_stopped_is_told() -> None:
                 assert failures == told
 
         world.run(main())
+
+
+def test_nothing_is_kept_of_elections_that_have_stopped() -> None:
+    """A page may stand and stop as often as it likes."""
+    with World(1) as world:
+        _, host, bridge, say = session(world)
+
+        def sizes() -> dict[str, int]:
+            return {name: len(item) for name, item in vars(host.sessions["c1"]).items() if isinstance(item, dict)}
+
+        async def main() -> None:
+            before = sizes()
+            for number in range(3):
+                say({"type": "lead", "election": f"e{number}", "resource": "r"})
+                say({"type": "stop", "election": f"e{number}"})
+                await world.until(
+                    lambda: (
+                        bridge.said[-1].get("status", {}).get("state") == "stopped"
+                        and not host.sessions["c1"].tab.elections
+                    )
+                )
+            await world.sleep(1.0)
+            assert sizes() == before
+
+        world.run(main())

@@ -183,6 +183,7 @@ class Session:
         self._post({"type": "status", "election": handle, "status": status_message(election.status)})
         if isinstance(election.status, Stopped):
             self._elections.pop(handle, None)
+            self._leaders.pop(handle, None)
             loop = self._loops.pop(election.resource.token_resource, None)
             if loop is not None:
                 loop.close()
