@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tabhelm.queue.flusher import Batch, batches, flush
+from tabhelm.queue.batches import Batch, batches
+from tabhelm.queue.flusher import flush
 from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.queue import Queue
 from tabhelm.queue.records import NewOperation, Operation, Outcome, QueueStats, draw_operation_id

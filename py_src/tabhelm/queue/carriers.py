@@ -113,6 +113,11 @@ async def further_headers(source: HeaderSource | None, services: QueueServices, 
         return checked_headers(given)
     except InvalidOptions as error:
         raise _NoHeaders(str(error)) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise _NoHeaders("the headers function was cancelled") from None  # what it awaited was, not this send
     except Exception as error:
         raise _NoHeaders(f"the headers function failed: {_named(error)}") from error
 

@@ -8,8 +8,8 @@ partitions then cost one request, like one large partition.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tabhelm.fencing.epochs import Grant, require_current
@@ -20,7 +20,7 @@ from tabhelm.queue.letters import bury
 from tabhelm.queue.options import Rejected
 from tabhelm.queue.partitions import blocked, ready, waiting
 from tabhelm.queue.records import Operation
-from tabhelm.queue.totals import Totals
+from tabhelm.queue.totals import Book, Totals
 
 CLAIM_SIZE = 1_000_000
 """Bytes of payload after which a claim is full: a request that takes long must not make its engine look dead."""
@@ -41,45 +41,65 @@ class Claim:
     number: str
     operations: tuple[Operation, ...]
     at: float
+    retention: float = 0.0
+    """How long the receiver remembers operation ids, in seconds, as far as was known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Up to ``limit`` operations that may be sent now, or ``CLAIM_SIZE`` bytes, but at least one.
+
+    None of a partition that is in flight. Partitions get their turn in the order of their names, those behind ``after``
+    first. An operation of unknown outcome that is older than ``retention`` is found dead, and never sent again.
+    """
+
+    limit: int
+    retention: float
+    lanes: int = 1
+    """In how many claims, if there is not enough for each to be full: partitions are spread over them."""
+    after: str = ""
+    alone: Mapping[str, str] = field(default_factory=dict)
+    """Operations, with their partitions, that are claimed before all others, each by itself."""
+    rejected: Rejected = "dead"
+    known: Collection[str] | None = None
+    """The claims that are under way. Others were never handed out, since nobody heard that they had been written: they
+    are given back. ``None``: leave them alone."""
 
 
 class Found(NamedTuple):
-    """``claim``: what may be sent, if anything. ``dead``: operations that were found too old to be ever sent again.
-    ``due``: seconds until there may be more (``None``: nothing waits). ``after``: the partition last looked at."""
+    """``claims``: what may be sent, if anything. ``dead``: operations that died. ``due``: seconds until there may be
+    more (``None``: nothing waits). ``after``: the partition last looked at. ``more``: not all was looked at."""
 
-    claim: Claim | None
-    dead: list[Operation]
-    due: float | None
-    after: str
+    claims: tuple[Claim, ...] = ()
+    dead: tuple[Operation, ...] = ()
+    due: float | None = None
+    after: str = ""
+    more: bool = False
+
+    @property
+    def claim(self) -> Claim | None:
+        return self.claims[0] if self.claims else None
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        return self.claim.operations if self.claim is not None else ()
+        return tuple(operation for claim in self.claims for operation in claim.operations)
 
 
 class Claiming:
     """One claim inside its transaction."""
 
-    def __init__(
-        self,
-        tx: Transaction,
-        totals: Totals,
-        queue: str,
-        grant: Grant,
-        now: float,
-        limit: int,
-        retention: float,
-        rejected: Rejected,
-    ) -> None:
+    def __init__(self, tx: Transaction, book: Book, queue: str, grant: Grant, now: float, wanted: Wanted) -> None:
         self._tx = tx
-        self._totals = totals
+        self._book = book
         self._queue = queue
         self._grant = grant
         self._now = now
-        self._limit = limit
-        self._oldest = now - retention * (1 - _MARGIN)
-        self._block = rejected == "block"
-        self._alone: Mapping[str, str] = {}
+        self._wanted = wanted
+        self._limit = wanted.limit
+        self._oldest = now - wanted.retention * (1 - _MARGIN)
+        self._block = wanted.rejected == "block"
+        self._alone = wanted.alone
+        self._totals = Totals()
         self._claimed: list[Operation] = []
         self._dead: list[Operation] = []
         self._due: float | None = None
@@ -87,26 +107,56 @@ class Claiming:
         self._full = False
         self._visited: set[str] = set()
         self._emptied: list[str] = []
-        self._after = ""
+        self._after = wanted.after
 
-    async def run(self, number: str, after: str, alone: Mapping[str, str]) -> Found:
+    async def run(self, first: int) -> Found:
+        """Claim. ``first`` is the number of the first claim in this epoch."""
         tx, queue = self._tx, self._queue
-        self._after, self._alone = after, alone
         claims = tx.get_all(CLAIMS, KeyRange.prefix(queue))
         due = tx.get_all(PARTITIONS, KeyRange.prefix(queue), index=DUE, count=_LOOK)
-        first = tx.get_all(PARTITIONS, KeyRange.prefix(queue), index=READY, count=_LOOK)
+        hints = tx.get_all(PARTITIONS, KeyRange.prefix(queue), index=READY, count=_LOOK)
         await require_current(tx, self._grant)
-        in_flight = {name for claim in await claims for name in claim["partitions"]}
+        self._totals = await self._book.totals()
+        held, freed = self._held(await claims)
+        in_flight = {name for claim in held for name in claim["partitions"]}
         released = self._release(await due)
-        await self._look(await first, released, in_flight, after)
+        await self._look(await hints, [*released, *freed], in_flight)
         tx.delete_all(PARTITIONS, [[queue, name] for name in self._emptied])
-        claim: Claim | None = None
-        if self._claimed:
-            claim = Claim(number, tuple(self._claimed), self._now)
-            tx.put(CLAIMS, self._record(claim))
-        elif len(self._visited) >= _VISITS or len(released) == _LOOK:
+        made = [
+            Claim(f"{self._grant.epoch}.{first + at}", tuple(part), self._now, self._wanted.retention)
+            for at, part in enumerate(self._parts(sum(len(claim["ordinals"]) for claim in held)))
+        ]
+        tx.put_all(CLAIMS, [self._record(claim) for claim in made])
+        if not made and (len(self._visited) >= _VISITS or len(released) == _LOOK):
             self._due = 0.0  # there may be more behind what was looked at
-        return Found(claim, self._dead, self._due, self._after)
+        return Found(tuple(made), tuple(self._dead), self._due, self._after, bool(made) and self._over)
+
+    def _held(self, claims: Sequence[Record]) -> tuple[list[Record], list[str]]:
+        """The claims that are under way, and the partitions of those that are not, which are given back."""
+        known = self._wanted.known
+        lost = [] if known is None else [claim for claim in claims if claim["claim"] not in known]
+        if not lost:
+            return list(claims), []
+        freed = list(dict.fromkeys(name for claim in lost for name in claim["partitions"]))
+        self._tx.delete_all(CLAIMS, [[self._queue, claim["claim"]] for claim in lost])
+        self._tx.put_all(PARTITIONS, [ready(self._queue, name) for name in freed])
+        return [claim for claim in claims if claim not in lost], freed
+
+    def _parts(self, in_flight: int) -> list[list[Operation]]:
+        """What was taken, spread over free lanes for which there is nothing else."""
+        lines: dict[str, list[Operation]] = {}
+        for operation in self._claimed:
+            lines.setdefault(operation.partition, []).append(operation)
+        lanes = min(self._wanted.lanes, len(lines))
+        if self._over:
+            left = self._totals.live - in_flight - len(self._claimed)
+            lanes -= min(self._wanted.lanes - 1, -(-left // self._limit))
+        if lanes <= 1:
+            return [self._claimed] if self._claimed else []
+        parts: list[list[Operation]] = [[] for _ in range(lanes)]
+        for line in sorted(lines.values(), key=len, reverse=True):
+            min(parts, key=len).extend(line)
+        return parts
 
     def _record(self, claim: Claim) -> Record:
         return {
@@ -133,10 +183,10 @@ class Claiming:
         left = due - self._now
         self._due = left if self._due is None else min(self._due, left)
 
-    async def _look(self, first: Sequence[Record], released: list[str], in_flight: set[str], after: str) -> None:
+    async def _look(self, first: Sequence[Record], released: list[str], in_flight: set[str]) -> None:
         """Visit ready partitions: those of suspects first, then all from where the last claim ended, round to there."""
         page = sorted({*(record["partition"] for record in first), *released})
-        whole = len(first) < _LOOK
+        whole, after = len(first) < _LOOK, self._after
         for name in dict.fromkeys(self._alone.values()):
             if name not in in_flight and (not whole or name in page):
                 await self._walk([name])

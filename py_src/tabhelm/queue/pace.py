@@ -38,6 +38,8 @@ class Pace:
         """As of the last failure of each suspect."""
         self._failures = 0
         """Of the app's own sender, in a row."""
+        self._fruitless = Backoff(entropy, options.base_delay, options.max_delay)
+        """For operations of which it is said that nothing happened, for no reason."""
 
     @property
     def pause(self) -> float:
@@ -95,10 +97,19 @@ class Pace:
     ) -> tuple[dict[str, Outcome], dict[str, float]]:
         """Outcomes, with those dead that failed too often, and for how long the others wait."""
         delays: dict[str, float] = {}
+        stopped: set[str] = set()
+        if any(outcome.done for outcome in outcomes.values()):
+            self._fruitless.reset()
         for operation in operations:
             outcome = outcomes.get(operation.op_id)
             if outcome is None or outcome.status not in ("retry", "failed"):
+                # Not tried, or who knows, though nothing before it failed: soon again, but not at once.
+                if outcome is not None and not outcome.done and operation.partition not in stopped:
+                    if outcome.status in ("skipped", "unknown"):
+                        delays[operation.op_id] = self._fruitless.next()
+                    stopped.add(operation.partition)
                 continue
+            stopped.add(operation.partition)
             most = self._options.max_attempts
             if operation.attempts + 1 >= most:
                 detail = f"gave up after {most} attempts: {outcome.detail}"

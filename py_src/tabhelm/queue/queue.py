@@ -10,8 +10,9 @@ from tabhelm.errors import DatabaseClosed, InvalidPayload, NotCloneable
 from tabhelm.json_text import exact_text
 from tabhelm.leadership import LeaderContext
 from tabhelm.ports.database import Opaque
+from tabhelm.queue.batches import Batch, batches
 from tabhelm.queue.cloning import cloned
-from tabhelm.queue.flusher import Batch, batches, flush
+from tabhelm.queue.flusher import flush
 from tabhelm.queue.letters import export
 from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.records import DEFAULT_PARTITION, NewOperation, Operation, QueueStats, draw_operation_id

@@ -8,34 +8,9 @@ before, the next leader counts afresh, and what was sent without being deleted i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 from tabhelm.queue.claiming import Claim
-from tabhelm.queue.records import Operation, Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What became of a claim's operations, to be written down."""
-
-    claim: Claim
-    outcomes: Mapping[str, Outcome]
-    delays: Mapping[str, float]
-    left: Sequence[Operation] = ()
-
-    @property
-    def done(self) -> list[Operation]:
-        return [item for item in self.claim.operations if self.is_done(item)]
-
-    def is_done(self, operation: Operation) -> bool:
-        outcome = self.outcomes.get(operation.op_id)
-        return outcome is not None and outcome.done
-
-    def merged(self, other: Settlement) -> Settlement:
-        """Both, of one claim that is settled bit by bit."""
-        left = min(self.left, other.left, key=len)
-        return Settlement(self.claim, {**self.outcomes, **other.outcomes}, {**self.delays, **other.delays}, left)
+from tabhelm.queue.records import Operation
+from tabhelm.queue.settling import Settlement
 
 
 class Scarcity:
@@ -46,6 +21,10 @@ class Scarcity:
         self.sent: list[Operation] = []
         """Done and deleted, though never claimed."""
         self._waits: dict[str, float] = {}
+
+    @property
+    def empty(self) -> bool:
+        return not (self.settlements or self.sent)
 
     def owes(self, claim: Claim) -> bool:
         """Whether something of this claim is still to be written down."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from tabhelm.fencing.epochs import Grant, require_current
 from tabhelm.fencing.schema import CLAIMS, OPERATIONS, PARTITIONS, RECEIPTS, SETTLED
 from tabhelm.ports import KeyRange, Transaction
 from tabhelm.ports.database import Record
 from tabhelm.queue.claiming import Claim
 from tabhelm.queue.letters import bury
 from tabhelm.queue.options import Rejected
-from tabhelm.queue.partitions import blocked, ready, waiting
+from tabhelm.queue.partitions import ready
 from tabhelm.queue.records import Operation, Outcome
 from tabhelm.queue.totals import Totals
 
@@ -24,123 +25,133 @@ _RUN = 4
 """From so many operations on, a run of a partition is deleted as a range."""
 
 
-class Settling:
-    """One settlement inside its transaction. ``counted`` says whether it changed the totals."""
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of a claim's operations. One without outcome goes back as it was, unless it is among the ones
+    ``left`` in the claim. ``delays`` holds seconds to wait, by operation id."""
 
-    def __init__(self, tx: Transaction, totals: Totals, queue: str, now: float, rejected: Rejected) -> None:
+    claim: Claim
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    delays: Mapping[str, float] = field(default_factory=dict)
+    left: Sequence[Operation] = ()
+
+    @property
+    def done(self) -> list[Operation]:
+        return [item for item in self.claim.operations if self.is_done(item)]
+
+    def is_done(self, operation: Operation) -> bool:
+        outcome = self.outcomes.get(operation.op_id)
+        return outcome is not None and outcome.done
+
+    def merged(self, other: Settlement) -> Settlement:
+        """Both, of one claim that is settled bit by bit."""
+        left = min(self.left, other.left, key=len)
+        return Settlement(self.claim, {**self.outcomes, **other.outcomes}, {**self.delays, **other.delays}, left)
+
+
+class Settling:
+    """One settlement inside its transaction. What it must know is asked for at once, and awaited by ``run``.
+
+    ``deleted`` says that what is done was deleted before."""
+
+    def __init__(
+        self, tx: Transaction, queue: str, settlement: Settlement, now: float, rejected: Rejected, *, deleted: bool
+    ) -> None:
         self._tx = tx
-        self._totals = totals
         self._queue = queue
+        self._settlement = settlement
         self._now = now
         self._rejected = rejected
         self._died: list[Operation] = []
-        self.counted = False
-
-    async def run(
-        self,
-        grant: Grant,
-        claim: Claim,
-        outcomes: Mapping[str, Outcome],
-        delays: Mapping[str, float],
-        left: Sequence[Operation],
-        *,
-        deleted: bool,
-    ) -> list[Operation]:
-        tx = self._tx
-        held = tx.get(CLAIMS, [self._queue, claim.number])
-        await require_current(tx, grant)
-        record = await held
-        if record is None:
-            return []
-        if left:
-            tx.put(CLAIMS, {**record, "ordinals": [item.ordinal for item in left], "partitions": _partitions(left)})
-        else:
-            tx.delete(CLAIMS, [self._queue, claim.number])
-        done: list[Operation] = []
-        changed: list[Operation] = []
-        still = {item.ordinal for item in left}
-        taken = set(record["ordinals"])
-        hints: dict[str, Record] = {}
-        """Where to look for what comes back."""
-        for item in claim.operations:
-            if item.ordinal in still or item.ordinal not in taken:
-                continue
-            outcome = outcomes.get(item.op_id)
-            if outcome is None or outcome.status == "skipped":
-                hints.setdefault(item.partition, ready(self._queue, item.partition))
-            elif outcome.done:
-                done.append(item)
-            elif outcome.status == "rejected":
-                hint = self._bury(item, outcome)
-                if hint is not None:
-                    hints[item.partition] = hint
-            else:
-                changed.append(back := self._back(item, claim, outcome, delays.get(item.op_id, 0.0)))
-                hints.setdefault(item.partition, self._hint(back))
-        tx.put_all(PARTITIONS, list(hints.values()))
-        if changed:
-            tx.put_all(OPERATIONS, [item.to_record() for item in changed])
-        if done:
-            if deleted:
-                tx.delete_all(OPERATIONS, [item.place for item in done])  # some may be gone already
-            else:
-                await self._delete(_runs(claim.operations, done))
-            await self._commit(done)
-        self.counted = bool(done or self._died)
-        return self._died
-
-    async def note(self, grant: Grant, done: Sequence[Operation]) -> None:
-        """Write down that operations are done which were never claimed."""
-        await require_current(self._tx, grant)
-        self._tx.delete_all(OPERATIONS, [item.place for item in done])
-        await self._commit(done)
-
-    def _hint(self, operation: Operation) -> Record:
-        if operation.not_before > self._now:
-            return waiting(self._queue, operation.partition, operation.not_before, self._now)
-        return ready(self._queue, operation.partition)
-
-    def _bury(self, operation: Operation, outcome: Outcome) -> Record | None:
-        # One stopper a partition is enough.
-        stopped = any(dead.blocks and dead.partition == operation.partition for dead in self._died)
-        block = self._rejected == "block" and not stopped
-        reason = outcome.detail or "rejected"
-        self._died.append(bury(self._tx, self._totals, operation, reason, self._now, block=block))
-        return blocked(self._queue, operation.partition) if block else None
-
-    def _back(self, operation: Operation, claim: Claim, outcome: Outcome, delay: float) -> Operation:
-        """The operation after an attempt that neither committed nor rejected it."""
-        back = operation.changed(reason=outcome.detail)
-        if outcome.status in ("retry", "failed"):
-            back = back.changed(attempts=operation.attempts + 1)
-        if outcome.status in ("unknown", "failed"):
-            back = back.changed(unknown_since=operation.unknown_since or claim.at)
-        if delay > 0:
-            back = back.changed(not_before=self._now + delay, delayed_at=self._now)
-        return back
-
-    async def _delete(self, runs: Sequence[Sequence[Operation]]) -> None:
-        """Delete runs of the line, each as one range if nothing else lies inside: a dead letter may have been put back
-        at its old place since the claim."""
-        tx = self._tx
-        alone = [item for run in runs if len(run) < _RUN for item in run]
-        counted = [
+        self._held = tx.get(CLAIMS, [queue, settlement.claim.number])
+        still = {item.ordinal for item in settlement.left}
+        self._items = [item for item in settlement.claim.operations if item.ordinal not in still]
+        self._done = [item for item in self._items if settlement.is_done(item)]
+        runs = [] if deleted else _runs(settlement.claim.operations, self._done)
+        self._runs = [
             (run, keys := KeyRange(run[0].place, run[-1].place), tx.count(OPERATIONS, keys))
             for run in runs
             if len(run) >= _RUN
         ]
-        whole: list[KeyRange] = []
-        for run, keys, count in counted:
-            if await count == len(run):
-                whole.append(keys)
-            else:
-                alone += run
-        tx.delete_all(OPERATIONS, [item.place for item in alone])
-        tx.delete_ranges(OPERATIONS, whole)
+        self._receipts = Receipts(tx, queue, now) if self._done else None
 
-    async def _commit(self, done: Sequence[Operation]) -> None:
-        tx, totals = self._tx, self._totals
-        # One record for all of them: a hundred would cost more than all the rest of a settlement.
+    async def run(self, totals: Totals) -> tuple[list[Operation], bool]:
+        """Write it down: the operations that died, and whether the totals changed."""
+        held, tx, queue, settlement = await self._held, self._tx, self._queue, self._settlement
+        if held is None:
+            return [], False
+        if left := settlement.left:
+            tx.put(CLAIMS, {**held, "ordinals": [item.ordinal for item in left], "partitions": _partitions(left)})
+        else:
+            tx.delete(CLAIMS, [queue, settlement.claim.number])
+        taken = set(held["ordinals"])
+        done = [item for item in self._done if item.ordinal in taken]
+        back: list[Operation] = []
+        changed: list[Record] = []
+        for item in self._items:
+            outcome = settlement.outcomes.get(item.op_id)
+            if item.ordinal not in taken or settlement.is_done(item):
+                continue
+            if outcome is not None and outcome.status == "rejected":
+                if not self._bury(totals, item, outcome):
+                    continue
+            elif outcome is not None and (outcome.status != "skipped" or item.op_id in settlement.delays):
+                changed.append(self._after(item, outcome).to_record())
+            back.append(item)
+        tx.put_all(OPERATIONS, changed)
+        # Ready, though it may wait, or be blocked: something else may stand before it by now. The next claim will see.
+        tx.put_all(PARTITIONS, [ready(queue, name) for name in _partitions(back)])
+        if done and self._receipts is not None:
+            await self._delete(done)
+            await self._receipts.write(totals, done)
+        return self._died, bool(done or self._died)
+
+    def _bury(self, totals: Totals, operation: Operation, outcome: Outcome) -> bool:
+        """Whether it blocks its partition: one stopper a partition is enough."""
+        stopped = any(dead.blocks and dead.partition == operation.partition for dead in self._died)
+        block = self._rejected == "block" and not stopped
+        reason = outcome.detail or "rejected"
+        self._died.append(bury(self._tx, totals, operation, reason, self._now, block=block))
+        return block
+
+    def _after(self, operation: Operation, outcome: Outcome) -> Operation:
+        """The operation after an attempt that neither committed nor rejected it."""
+        changes: dict[str, Any] = {"reason": outcome.detail}
+        if outcome.status in ("retry", "failed"):
+            changes["attempts"] = operation.attempts + 1
+        if outcome.status in ("unknown", "failed"):
+            changes["unknown_since"] = operation.unknown_since or self._settlement.claim.at
+        delay = self._settlement.delays.get(operation.op_id, 0.0)
+        if delay > 0:
+            changes |= {"not_before": self._now + delay, "delayed_at": self._now}
+        return operation.changed(**changes)
+
+    async def _delete(self, done: Sequence[Operation]) -> None:
+        """Delete runs of the line, each as one range if nothing else lies inside: a dead letter may have been put back
+        at its old place since the claim. What was deleted before is no longer there."""
+        whole: list[KeyRange] = []
+        gone: set[int] = set()
+        for run, keys, count in self._runs:
+            if await count == len(run) and len(done) == len(self._done):
+                whole.append(keys)
+                gone.update(item.ordinal for item in run)
+        self._tx.delete_all(OPERATIONS, [item.place for item in done if item.ordinal not in gone])
+        self._tx.delete_ranges(OPERATIONS, whole)
+
+
+class Receipts:
+    """What is written down of operations that are done. Asks at once for old receipts, to forget them."""
+
+    def __init__(self, tx: Transaction, queue: str, now: float) -> None:
+        self._tx = tx
+        self._queue = queue
+        self._now = now
+        # A few with each settlement: no sweep ever has to delete many at once.
+        old = KeyRange([queue], [queue, now - RETENTION])
+        self._expired = tx.get_all(RECEIPTS, old, index=SETTLED, count=_TRIM)
+
+    async def write(self, totals: Totals, done: Sequence[Operation]) -> None:
+        """One record for all of them: a hundred would cost more than all the rest of a settlement."""
         receipt = {
             "queue": self._queue,
             "ordinal": done[0].ordinal,
@@ -148,15 +159,12 @@ class Settling:
             "identifiers": [[self._queue, item.op_id] for item in done],
             "digests": [item.digest for item in done],
         }
-        tx.put(RECEIPTS, receipt)
+        self._tx.put(RECEIPTS, receipt)
         totals.live -= len(done)
         totals.done += len(done)
         totals.bytes -= sum(item.size for item in done)
-        # Forget a few old receipts with each settlement: no sweep ever has to delete many at once.
-        old = KeyRange([self._queue], [self._queue, self._now - RETENTION])
-        expired = await tx.get_all(RECEIPTS, old, index=SETTLED, count=_TRIM)
-        if expired:
-            tx.delete_all(RECEIPTS, [[item["queue"], item["ordinal"]] for item in expired])
+        if expired := await self._expired:
+            self._tx.delete_all(RECEIPTS, [[item["queue"], item["ordinal"]] for item in expired])
 
 
 def _runs(operations: Sequence[Operation], done: Sequence[Operation]) -> list[list[Operation]]:

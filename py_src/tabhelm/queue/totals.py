@@ -6,7 +6,7 @@ So that neither a progress bar nor a limit ever costs more because much is queue
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from tabhelm.fencing.schema import CLAIMS, COUNTERS, DEAD_LETTERS, OPERATIONS, ORDER
 from tabhelm.ports import KeyRange, Transaction
@@ -45,35 +45,53 @@ def totals_key(queue: str) -> str:
     return f"queue:{queue}"
 
 
-async def read_totals(tx: Transaction, queue: str) -> Totals:
-    """The totals; counted afresh where their record is missing."""
-    record = await tx.get(COUNTERS, totals_key(queue))
-    if record is not None:
-        return Totals(**{name: record[name] for name in _FIELDS if name in record})
-    totals = Totals()
-    for store in (OPERATIONS, DEAD_LETTERS):
-        await _count(tx, queue, store, totals)
-    return totals
+class Book:
+    """The totals inside one transaction. They are asked for at once, and awaited by whoever needs them: what else is
+    asked meanwhile comes with them."""
 
+    def __init__(self, tx: Transaction, queue: str, draw: Callable[[], str]) -> None:
+        self._tx = tx
+        self._queue = queue
+        self._draw = draw
+        self._asked = tx.get(COUNTERS, totals_key(queue))
+        self._totals: Totals | None = None
+        self.born = ""
+        """As it was before this transaction."""
 
-async def write_totals(tx: Transaction, queue: str, totals: Totals, draw: Callable[[], str]) -> None:
-    """Store the totals."""
-    if not totals.born:
-        totals.born = draw()
-    tx.put(COUNTERS, {"key": totals_key(queue), **asdict(totals)})
+    async def totals(self) -> Totals:
+        """The totals; counted afresh where their record is missing."""
+        if self._totals is None:
+            record = await self._asked
+            totals = self._totals = Totals()
+            if record is None:
+                await self._count(totals)
+            else:
+                for name in _FIELDS:
+                    setattr(totals, name, record.get(name, getattr(totals, name)))
+            self.born = totals.born
+        return self._totals
 
+    async def write(self) -> None:
+        """Store the totals."""
+        totals = await self.totals()
+        totals.born = totals.born or self._draw()
+        self._tx.put(COUNTERS, {"key": totals_key(self._queue)} | {name: getattr(totals, name) for name in _FIELDS})
 
-async def recount(tx: Transaction, queue: str, totals: Totals) -> bool:
-    """Count afresh what is there if that is not as many as the totals say; whether it was not. Operations were deleted
-    when the storage was full and that could not be written down: they are done."""
-    if await tx.count(OPERATIONS, KeyRange.prefix(queue)) == totals.live + totals.blocked:
-        return False
-    before = totals.live
-    totals.live = totals.dead = totals.blocked = totals.bytes = 0
-    for store in (OPERATIONS, DEAD_LETTERS):
-        await _count(tx, queue, store, totals)
-    totals.done += max(0, before - totals.live)
-    return True
+    async def recount(self) -> bool:
+        """Count afresh what is there if that is not as many as the totals say; whether it was not. Operations were
+        deleted when the storage was full and that could not be written down: they are done."""
+        totals = await self.totals()
+        if await self._tx.count(OPERATIONS, KeyRange.prefix(self._queue)) == totals.live + totals.blocked:
+            return False
+        before = totals.live
+        totals.live = totals.dead = totals.blocked = totals.bytes = 0
+        await self._count(totals)
+        totals.done += max(0, before - totals.live)
+        return True
+
+    async def _count(self, totals: Totals) -> None:
+        for store in (OPERATIONS, DEAD_LETTERS):
+            await _count(self._tx, self._queue, store, totals)
 
 
 async def _count(tx: Transaction, queue: str, store: str, totals: Totals) -> None:

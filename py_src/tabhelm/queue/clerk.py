@@ -1,0 +1,179 @@
+"""Claims and settlements of one tenure, written down whatever the storage does.
+
+While it is full, browsers refuse every transaction that writes anything; what only deletes goes through. So operations
+are then sent without a claim and deleted once they are done; the rest is owed until there is room (``scarcity``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tabhelm.errors import QuotaExceeded
+from tabhelm.observe import OperationDied
+from tabhelm.queue.carriers import Carrier
+from tabhelm.queue.claiming import Claim, Found, Wanted
+from tabhelm.queue.delivery import Delivery
+from tabhelm.queue.records import Operation
+from tabhelm.queue.scarcity import Scarcity
+from tabhelm.queue.settling import Settlement
+from tabhelm.queue.shift import POLL, Shift
+
+_AT_ONCE = Found(due=0.0)
+
+
+class Clerk:
+    """All transactions of one shift."""
+
+    def __init__(self, shift: Shift, delivery: Delivery) -> None:
+        self._shift = shift
+        self._delivery = delivery
+        self._store = shift.queue.store
+        self._scarcity = Scarcity()
+        self._held: set[str] = set()
+        """The claims that were handed out and are not settled."""
+        self._after = ""
+        self.carrier: Carrier | None = None
+        """What sends while the storage is full; ``None`` where the app's own loop does."""
+
+    async def recover(self) -> None:
+        """Before the first claim: return what was left in flight, by whomever."""
+        shift = self._shift
+        count, retention = await shift.stored(lambda: self._store.recover(shift.tenure.grant))
+        shift.retention = min(shift.retention, retention)
+        if count:
+            shift.changed()
+
+    async def next(self) -> Claim:
+        """The next claim, as soon as there is one."""
+        while True:
+            await self._shift.rest()
+            found = await self.turn((), 1)
+            if found.claim is not None:
+                return found.claim
+            await self._shift.wait(POLL if found.due is None else min(found.due, POLL))
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Write down what became of a claim's operations."""
+        await self.turn([settlement], 0)
+
+    async def turn(self, settlements: Sequence[Settlement], lanes: int) -> Found:
+        """Settle, and claim for so many lanes, in one transaction where it can be."""
+        if self._scarcity.empty:
+            try:
+                found = await self._turn(settlements, lanes)
+            except QuotaExceeded:
+                pass
+            else:
+                self._told(settlements, found)
+                return found
+        for settlement in settlements:
+            await self._settle_without_room(settlement)
+        if not lanes:
+            return Found()
+        try:
+            await self._pay()
+            found = await self._turn((), lanes)
+        except QuotaExceeded:
+            await self._without_room()
+            return _AT_ONCE
+        self._told((), found)
+        return found
+
+    async def _turn(self, settlements: Sequence[Settlement], lanes: int, *, deleted: bool = False) -> Found:
+        shift, store, rejected = self._shift, self._store, self._shift.options.rejected
+        # While paused, one operation shows as well as many whether it still is as it was.
+        paused = shift.queue.paused is not None
+        wanted = Wanted(
+            1 if paused else shift.pace.size,
+            shift.retention,
+            lanes=1 if paused else lanes,
+            after=self._after,
+            alone=dict(shift.pace.alone),
+            rejected=rejected,
+            known=frozenset(self._held),
+        )
+        found = await shift.stored(
+            lambda: store.turn(
+                shift.tenure.grant, settlements, wanted if lanes else None, rejected=rejected, deleted=deleted
+            ),
+            full=True,
+        )
+        self._held.difference_update(each.claim.number for each in settlements if not each.left)
+        self._held.update(claim.number for claim in found.claims)
+        if lanes:
+            self._after = found.after
+        return found
+
+    def _told(self, settlements: Iterable[Settlement], found: Found) -> None:
+        self._shift.queue.committed(sum(len(each.done) for each in settlements))
+        self._report_dead(found.dead)
+        if settlements or found.claims or found.dead:
+            self._shift.changed()
+
+    def _report_dead(self, dead: Iterable[Operation]) -> None:
+        queue = self._shift.queue
+        for operation in dead:
+            queue.services.events.emit(OperationDied(queue.resource, operation.op_id, operation.reason))
+
+    # -- while the storage is full ------------------------------------------------------------------------------------
+
+    async def _settle_without_room(self, settlement: Settlement) -> None:
+        try:
+            if self._scarcity.owes(settlement.claim):
+                raise QuotaExceeded("what was to be written of this claim before is not yet")
+            found = await self._turn([settlement], 0)
+        except QuotaExceeded:
+            await self._delete(settlement.done)
+            self._scarcity.owe(settlement)
+            found = Found()
+        self._told([settlement], found)
+
+    async def _pay(self) -> None:
+        """Write down what is owed.
+
+        Raises:
+            QuotaExceeded: there is no room yet.
+        """
+        scarcity, store, shift = self._scarcity, self._store, self._shift
+        while scarcity.settlements:
+            settlement = scarcity.settlements.pop(0)
+            try:
+                found = await self._turn([settlement], 0, deleted=True)
+            except BaseException:
+                scarcity.owe(settlement)
+                raise
+            self._report_dead(found.dead)
+        if scarcity.sent:
+            await shift.stored(lambda: store.note_done(shift.tenure.grant, scarcity.sent), full=True)
+            scarcity.sent = []
+            shift.changed()
+
+    async def _without_room(self) -> None:
+        """Send what can be sent, and delete what is done: that alone makes room."""
+        scarcity, store, shift, carrier = self._scarcity, self._store, self._shift, self.carrier
+        clock, delivery = shift.queue.services.clock, self._delivery
+        shift.queue.last_error = "quota-exceeded: the storage of this origin is full"
+        done: list[Operation] = []
+        if carrier is not None:
+            size = 1 if carrier.each else shift.pace.size
+            skip, over = scarcity.waiting(clock.monotonic()), scarcity.over
+            operations = await shift.stored(
+                lambda: store.peek(shift.tenure.grant, size, skip=skip, over=over, retention=shift.retention)
+            )
+            if operations and await delivery.made_ready(carrier, shift.stream(0)):
+                outcomes, _ = await delivery.send(operations, carrier, shift.tenure.stream("no-room"))
+                done = Settlement(Claim("", tuple(operations), 0.0), outcomes).done
+                for item in operations:
+                    if item not in done:
+                        scarcity.wait(item.partition, clock.monotonic() + shift.options.max_delay)
+        if done:
+            await self._delete(done)
+            scarcity.sent += done
+            shift.queue.committed(len(done))
+        else:
+            await shift.context.sleep(shift.pace.storage_failed())
+
+    async def _delete(self, done: Sequence[Operation]) -> None:
+        store, shift = self._store, self._shift
+        if done:
+            await shift.stored(lambda: store.delete_done(shift.tenure.grant, done))

@@ -1,0 +1,109 @@
+"""Send operations, and find what to write down of each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from tabhelm.errors import QuotaExceeded
+from tabhelm.leadership.tenure import TokenStream
+from tabhelm.observe import QueuePaused
+from tabhelm.queue.carriers import Carrier, Sent
+from tabhelm.queue.claiming import Claim
+from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.settling import Settlement
+from tabhelm.queue.shift import Shift
+
+
+class Delivery:
+    """Whatever the network or the receiver does becomes a settlement, a pause, or both."""
+
+    def __init__(self, shift: Shift) -> None:
+        self._shift = shift
+
+    async def made_ready(self, carrier: Carrier, stream: TokenStream) -> bool:
+        """The barrier, where there is one; false (and a pause) if it does not stand yet."""
+        sent = await carrier.ready(stream)
+        if sent is None:
+            return True
+        if sent.kind != "answered":
+            self._not_sent(sent)
+            return False
+        await self._reached(sent)
+        return True
+
+    async def of(
+        self, claim: Claim, carrier: Carrier, stream: TokenStream, settle: Callable[[Settlement], Awaitable[None]]
+    ) -> Settlement:
+        """Send a claim: what is to be settled of it. Where each operation is sent by itself, ``settle`` is called for
+        each but the last before the next is sent: a crash leaves one unknown, not all."""
+        if not await self.made_ready(carrier, stream) or self.outdated(claim):
+            return Settlement(claim)  # the next claim knows how long the receiver remembers
+        if not carrier.each:
+            return Settlement(claim, *await self.send(claim.operations, carrier, stream))
+        stopped: set[str] = set()
+        left = list(claim.operations)
+        while True:
+            operation = left.pop(0)
+            outcomes, delays = await self.send([operation], carrier, stream)
+            outcome = outcomes.get(operation.op_id)
+            if outcome is None or not outcome.goes_on(self._shift.options.rejected):
+                stopped.add(operation.partition)
+            left = [item for item in left if item.partition not in stopped]
+            if self._shift.pace.pause > 0 or self._shift.queue.paused is not None:
+                left = []
+            settlement = Settlement(claim, outcomes, delays, left)
+            if not left:
+                return settlement
+            await settle(settlement)
+
+    def outdated(self, claim: Claim) -> bool:
+        """Whether one of unknown outcome may have been forgotten by the receiver, for all that is known by now."""
+        return self._shift.retention < claim.retention and any(item.unknown_since for item in claim.operations)
+
+    async def send(
+        self, operations: Sequence[Operation], carrier: Carrier, stream: TokenStream
+    ) -> tuple[dict[str, Outcome], dict[str, float]]:
+        """What to write down of each operation, and for how long it waits: those without outcome go back as they
+        were."""
+        pace = self._shift.pace
+        sent = await carrier.carry(operations, stream)
+        if sent.kind == "answered":
+            await self._reached(sent)
+            pace.answered(operations)
+            return pace.judged(operations, dict(sent.outcomes))
+        if sent.kind == "unfit" and len(operations) == 1:
+            only = operations[0].op_id
+            return {only: Outcome(only, "rejected", sent.detail)}, {}
+        if sent.kind == "unfit":
+            pace.size = max(1, len(operations) // 2)
+            return {}, {}
+        if sent.kind in ("busy", "denied"):
+            self._not_sent(sent)
+            return {}, {}
+        self._shift.queue.last_error = sent.detail
+        return pace.failed(operations, sent)
+
+    async def _reached(self, sent: Sent) -> None:
+        """The receiver answers: forget its failures, and learn how long it remembers operation ids."""
+        shift, queue = self._shift, self._shift.queue
+        shift.pace.reached()
+        queue.last_error = None
+        queue.unpause()
+        if sent.retention is not None and sent.retention < shift.retention:
+            shift.retention = sent.retention
+            with suppress(QuotaExceeded):  # the next tenure asks anew
+                await shift.stored(partial(queue.store.note_retention, sent.retention), full=True)
+
+    def _not_sent(self, sent: Sent) -> None:
+        """Pause where only a person can help, else wait."""
+        queue = self._shift.queue
+        if sent.kind == "denied":
+            if queue.paused != sent.detail:
+                queue.services.events.emit(QueuePaused(queue.resource, sent.detail))
+            queue.pause(sent.detail)
+            return
+        if sent.kind == "busy" or sent.silent or sent.kind == "unknown":
+            self._shift.pace.not_reached(sent)
+        queue.last_error = sent.detail

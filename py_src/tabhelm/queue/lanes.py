@@ -1,0 +1,119 @@
+"""The built-in loop: keep each lane busy.
+
+What became of one batch and the claim of the next are one transaction, and while a batch is on its way the one behind
+it is claimed already, from other partitions. So a lane waits for the receiver, and seldom for the storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tabhelm.leadership.tenure import TokenStream
+from tabhelm.queue.carriers import Carrier
+from tabhelm.queue.claiming import Claim
+from tabhelm.queue.clerk import Clerk
+from tabhelm.queue.delivery import Delivery
+from tabhelm.queue.settling import Settlement
+from tabhelm.queue.shift import POLL, Shift
+
+
+class Lanes:
+    """So many batches on their way at once, each with a token stream of its own."""
+
+    def __init__(self, shift: Shift, delivery: Delivery, clerk: Clerk, carrier: Carrier) -> None:
+        self._shift = shift
+        self._delivery = delivery
+        self._clerk = clerk
+        self._carrier = carrier
+        self._clock = shift.queue.services.clock
+        self._free = list(range(shift.options.lanes))
+        self._running: dict[asyncio.Task[None], int] = {}
+        self._failures: list[BaseException] = []
+        self._claimed: list[Claim] = []
+        """Not on their way yet."""
+        self._finished: list[Settlement] = []
+        """Not written down yet."""
+        self._more = False
+        """There was more to claim, the last time."""
+        self._look_at = 0.0
+        """When to look whether there is something to claim."""
+
+    async def run(self) -> None:
+        """Until the tenure ends.
+
+        Raises:
+            LeadershipLost: it did.
+        """
+        shift = self._shift
+        try:
+            while True:
+                if self._failures:
+                    raise self._failures[0]
+                shift.tenure.ensure()
+                resting = shift.resting
+                if not resting:
+                    self._start()
+                self._give_back(bool(resting))
+                lanes = 0 if resting else self._wanted()
+                if self._finished or lanes:
+                    await self._turn(lanes)
+                    continue
+                await shift.wait(resting or min(max(0.0, self._look_at - self._clock.monotonic()), POLL) or POLL)
+                self._look_at = 0.0
+        finally:
+            left = list(self._running)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    def _wanted(self) -> int:
+        """For how many lanes to claim now."""
+        if self._claimed:
+            return 0
+        if self._free:
+            return len(self._free) if self._finished or self._look_at <= self._clock.monotonic() else 0
+        # One ahead. Not where each operation is a send of its own: the storage is no bottleneck there.
+        return int(not self._carrier.each and (self._more or bool(self._finished)))
+
+    async def _turn(self, lanes: int) -> None:
+        shift, clock = self._shift, self._clock
+        finished, self._finished = self._finished, []
+        found = await self._clerk.turn(finished, lanes)
+        if not lanes:
+            return
+        self._claimed += found.claims
+        self._more = found.more
+        if not found.more:
+            self._look_at = clock.monotonic() + (POLL if found.due is None else found.due)
+        if not shift.resting:
+            self._start()
+        shift.probed()
+
+    def _start(self) -> None:
+        while self._free and self._claimed and self._fits(self._claimed[0]):
+            claim, lane = self._claimed.pop(0), self._free.pop(0)
+            task = asyncio.get_running_loop().create_task(self._deliver(claim, self._shift.stream(lane)))
+            self._running[task] = lane
+            task.add_done_callback(self._ended)
+
+    def _fits(self, claim: Claim) -> bool:
+        """Whether it may still be sent as it was claimed."""
+        return len(claim.operations) <= self._shift.pace.size and not self._delivery.outdated(claim)
+
+    def _give_back(self, resting: bool) -> None:
+        """What was claimed ahead and may not be sent now goes back as it was."""
+        for claim in [each for each in self._claimed if resting or not self._fits(each)]:
+            self._claimed.remove(claim)
+            self._finished.append(Settlement(claim))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._free.append(self._running.pop(task))
+        if task.cancelled():  # by nobody here: what it awaited was
+            self._failures.append(RuntimeError("a lane of the queue was cancelled"))
+        elif (error := task.exception()) is not None:
+            self._failures.append(error)
+        self._shift.wake()
+
+    async def _deliver(self, claim: Claim, stream: TokenStream) -> None:
+        settlement = await self._delivery.of(claim, self._carrier, stream, self._clerk.settle)
+        self._finished.append(settlement)

@@ -1,0 +1,213 @@
+"""What a leader does with its queue: every transaction checks the epoch, whatever else is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tabhelm.fencing.epochs import Grant, require_current
+from tabhelm.fencing.schema import (
+    CLAIMS,
+    COUNTERS,
+    DEAD_LETTERS,
+    FENCING,
+    OPERATIONS,
+    ORDER,
+    PARTITIONS,
+    RECEIPTS,
+)
+from tabhelm.ports import Clock, Database, Entropy, KeyRange, Transaction
+from tabhelm.queue.claiming import CLAIM_SIZE, Claim, Claiming, Found, Wanted, recover
+from tabhelm.queue.counted import CountedStore
+from tabhelm.queue.options import Rejected
+from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.settling import RETENTION, Receipts, Settlement, Settling
+from tabhelm.queue.totals import COUNTED, Book
+
+_LED = (FENCING, OPERATIONS, PARTITIONS, CLAIMS, DEAD_LETTERS, COUNTERS)
+_PAGE = 100
+
+
+class LedStore(CountedStore):
+    """The leader's transactions on one queue."""
+
+    def __init__(self, database: Database, clock: Clock, entropy: Entropy, resource: str) -> None:
+        super().__init__(database, clock, entropy, resource)
+        self._claims = 0
+
+    async def recover(self, grant: Grant) -> tuple[int, float]:
+        """Return everything in flight to the queue, its outcome unknown: how many there were, and how long the receiver
+        remembers operation ids (seconds).
+
+        To be called before ``grant``'s holder claims: whatever is in flight then was left by somebody who is no more.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+
+        async def body(tx: Transaction, book: Book) -> tuple[int, float]:
+            count = await recover(tx, self.resource, grant, self._clock.wall())
+            if await book.recount():
+                await book.write()
+            retention = (await book.totals()).retention
+            return count, RETENTION if retention is None else retention
+
+        return await self._counted(_LED, "readwrite", body)
+
+    async def note_retention(self, seconds: float) -> None:
+        """Remember that the receiver forgets operation ids after so many seconds. The least that it ever said counts:
+        what it had forgotten once, it does not know again."""
+
+        async def body(tx: Transaction, book: Book) -> None:
+            totals = await book.totals()
+            if seconds < (RETENTION if totals.retention is None else totals.retention):
+                totals.retention = seconds
+                await book.write()
+
+        await self._counted(COUNTED, "readwrite", body)
+
+    async def turn(
+        self,
+        grant: Grant,
+        settlements: Sequence[Settlement],
+        wanted: Wanted | None,
+        *,
+        rejected: Rejected = "dead",
+        deleted: bool = False,
+    ) -> Found:
+        """Write down what became of claimed operations, and claim what is to be sent next: in one transaction.
+
+        Of a claim that somebody took over meanwhile nothing is written: whoever did decides. ``deleted`` says that
+        ``delete_done`` was here before.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest; its successor decides about these operations.
+        """
+        first = self._claims + 1
+        if wanted is not None:
+            self._claims += wanted.lanes
+
+        async def body(tx: Transaction, book: Book) -> Found:
+            now, found, counted = self._clock.wall(), Found(), False
+            settling = [Settling(tx, self.resource, each, now, rejected, deleted=deleted) for each in settlements]
+            if settling:
+                await require_current(tx, grant)
+            for each in settling:
+                died, changed = await each.run(await book.totals())
+                found = found._replace(dead=(*found.dead, *died))
+                counted = counted or changed
+            if wanted is not None:
+                claimed = await Claiming(tx, book, self.resource, grant, now, wanted).run(first)
+                counted = counted or bool(claimed.dead)
+                found = claimed._replace(dead=(*found.dead, *claimed.dead))
+            if counted:
+                await book.write()
+            return found
+
+        stores = [*_LED, RECEIPTS] if settlements else _LED
+        return await self._counted(stores, "readwrite", body)
+
+    async def claim(
+        self,
+        grant: Grant,
+        limit: int,
+        *,
+        after: str = "",
+        alone: Mapping[str, str] | None = None,
+        retention: float = RETENTION,
+        rejected: Rejected = "dead",
+    ) -> Found:
+        """Claim as ``Wanted`` says.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+        wanted = Wanted(limit, retention, after=after, alone=alone or {}, rejected=rejected)
+        return await self.turn(grant, (), wanted)
+
+    async def settle(
+        self,
+        grant: Grant,
+        claim: Claim,
+        outcomes: Mapping[str, Outcome],
+        delays: Mapping[str, float] | None = None,
+        *,
+        left: Sequence[Operation] = (),
+        rejected: Rejected = "dead",
+        deleted: bool = False,
+    ) -> list[Operation]:
+        """Write down a ``Settlement``; returns the operations that died.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest; its successor decides about these operations.
+        """
+        settlement = Settlement(claim, outcomes, delays or {}, left)
+        return list((await self.turn(grant, [settlement], None, rejected=rejected, deleted=deleted)).dead)
+
+    # -- while the storage is full ------------------------------------------------------------------------------------
+
+    async def peek(
+        self, grant: Grant, limit: int, *, skip: Collection[str], over: Collection[str], retention: float = RETENTION
+    ) -> list[Operation]:
+        """Up to ``limit`` operations that may be sent now, oldest first, without claiming them: writes nothing.
+
+        None of the partitions ``skip``, nor of one that is in flight under another claim than those that are ``over``.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+
+        async def body(tx: Transaction) -> list[Operation]:
+            claims = tx.get_all(CLAIMS, KeyRange.prefix(self.resource))
+            await require_current(tx, grant)
+            held = {name for claim in await claims if claim["claim"] not in over for name in claim["partitions"]}
+            barred = {*skip, *held}
+            found: list[Operation] = []
+            now, room, after = self._clock.wall(), CLAIM_SIZE, 0
+            while len(found) < limit:
+                keys = KeyRange([self.resource, after], [self.resource, []], lower_open=True)
+                page = [
+                    Operation.from_record(each) for each in await tx.get_all(OPERATIONS, keys, index=ORDER, count=_PAGE)
+                ]
+                for item in page:
+                    waits = item.not_before > now >= item.delayed_at
+                    stale = item.unknown_since and item.unknown_since < now - retention
+                    if item.partition in barred or item.blocks or waits or stale or (found and item.size > room):
+                        barred.add(item.partition)
+                    elif len(found) < limit:
+                        found.append(item)
+                        room -= item.size
+                if len(page) < _PAGE:
+                    break
+                after = page[-1].ordinal
+            return found
+
+        return await self._database.transaction([FENCING, OPERATIONS, CLAIMS], "readonly", body)
+
+    async def delete_done(self, grant: Grant, done: Sequence[Operation]) -> None:
+        """Delete operations that are done, and write nothing down: ``settle`` or ``note_done`` will.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+
+        async def body(tx: Transaction) -> None:
+            await require_current(tx, grant)
+            await tx.delete_all(OPERATIONS, [item.place for item in done])
+
+        await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
+
+    async def note_done(self, grant: Grant, done: Sequence[Operation]) -> None:
+        """Write down what ``delete_done`` did of operations that were never claimed.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+
+        async def body(tx: Transaction, book: Book) -> None:
+            receipts = Receipts(tx, self.resource, self._clock.wall())
+            await require_current(tx, grant)
+            tx.delete_all(OPERATIONS, [item.place for item in done])
+            await receipts.write(await book.totals(), done)
+            await book.write()
+
+        await self._counted([*_LED, RECEIPTS], "readwrite", body)
