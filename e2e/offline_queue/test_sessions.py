@@ -11,6 +11,7 @@ from tabhelm.testing import ChaosBrowser, ChaosTab
 from .lane import acknowledged, drained, enqueue, judge, open_queue, operations, queueing, stats
 
 _SIGN_IN = "(session) => tab.update({ session })"
+_SIGN_OUT = "() => tab.update({ session: null })"
 _MISMATCH = """async () => {
   const elections = Object.values((await tab.diagnose()).engine.elections);
   return elections.some(({ state, reason }) => state === "idle" && reason === "session-mismatch");
@@ -58,3 +59,21 @@ async def test_signing_in_another_user_while_the_engine_is_away_is_not_lost(brow
     await site.faults()
     await barred(tab)
     assert await site.effects() == []
+
+
+async def test_what_a_user_enqueued_waits_once_nobody_is_signed_in_also_with_the_next_engine(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    # The next user's cookies may come before the app says who that is.
+    await site.joined(browser)  # another page, so that the engine is a process of its own
+    tab = await queueing(browser, site, join_options={"session": "user:1"}, scope="user:1")
+    await tab.evaluate(_SIGN_OUT)
+    await enqueue(tab, operations("first", 5))
+    await barred(tab)
+    await (await browser.shared_workers())[0].kill_process()
+    await tab.until("() => hosts.some(({ state }) => state === 'connected')", what="the tab to be connected again")
+    await barred(tab)
+    assert (await stats(tab))["queued"] == 5
+    assert await site.effects() == []
+    await tab.evaluate(_SIGN_IN, "user:1")
+    await drained(tab, done=5)
