@@ -114,7 +114,7 @@ function write(value, parts, seen) {
   else if (value instanceof Set) inner(value);
   else if (value instanceof Date) say(`Date ${value.getTime()};`);
   else if (value instanceof RegExp) inner([value.source, value.flags]);
-  else if (value instanceof Error) inner([value.name, value.message]);
+  else if (value instanceof Error) inner([value.name, value.message, ...("cause" in value ? [value.cause] : [])]);
   else if (value instanceof Blob) say(`${kind} ${value.size} ${JSON.stringify([value.type, ...(value instanceof File ? [value.name, value.lastModified] : [])])};`, value);
   else if (value instanceof ArrayBuffer) say(`${kind} ${value.byteLength};`, value);
   else if (ArrayBuffer.isView(value)) say(`${kind} ${value.byteLength};`, /** @type {BufferSource} */ (value));

@@ -162,6 +162,12 @@ async def test_the_same_id_again_is_the_same_or_an_error(browser: ChaosBrowser, 
       return [await q.enqueue(same, { id: "one" }), (await q.stats()).queued];
     }""")
     assert again == ["one", 0], "a receipt knows it after it was sent"
+    causes = await tab.evaluate("""async () => {
+      const enqueue = (cause) => q.enqueue(new Error("no", { cause }), { id: "two" }).catch(({ code }) => code);
+      const kept = structuredClone(new Error("no", { cause: 1 })).cause === 1;  // not by all browsers
+      return [await enqueue("a"), await enqueue("a"), await enqueue("b"), kept ? "identifier-reused" : "two"];
+    }""")
+    assert causes[:2] == ["two", "two"] and causes[2] == causes[3]
 
 
 async def test_clones_count_their_bytes_and_outlive_the_page(browser: ChaosBrowser, site: Site) -> None:
