@@ -10,6 +10,7 @@ import pytest
 from tabhelm.errors import LeadershipLost, TabhelmError
 from tabhelm.host.engine import start
 from tabhelm.ports.database import Opaque
+from tabhelm.queue.records import draw_operation_id, drawn_at
 from tabhelm.simulated import PageQueue, Settings, SimulatedBrowser, SimulatedPage, SimulatedReceiver, World
 from tabhelm.simulated.pagequeue import PageSending
 
@@ -391,6 +392,28 @@ def test_a_page_that_cannot_be_asked_lets_another_lead(reason: str) -> None:
         assert [name for name, _ in outbox.sent] == ["a", "b"] and outbox.attempts == [1, 1]
 
     run("shared", test)
+
+
+@each_host
+def test_a_call_that_an_engine_reads_late_is_not_stored_again(host: str) -> None:
+    # The page had given that engine up, and asked another one, whose leader has sent the operation by now.
+    async def test(world: World, browser: SimulatedBrowser) -> None:
+        outbox = Outbox(world)
+        a = await page(browser, "a")
+        queue = sending_queue(a, outbox)
+        drawn = draw_operation_id(a.agent.clock, a.session.ports.entropy)
+        operation = {"id": drawn, "partition": "p", "payload": "1", "fresh": True}
+        params = {"queue": queue.handle, "operations": [operation]}
+        assert await a.agent.start(a.session.call("enqueue", params)) == {"added": 1}
+        await done(world, queue, 1)
+        await world.sleep(5.0)
+        assert await a.agent.start(a.session.call("enqueue", params)) == {"added": 0}
+        assert (await queue.stats())["done"] == 1 and len(outbox.sent) == 1
+        younger = operation | {"id": draw_operation_id(a.agent.clock, a.session.ports.entropy)}
+        assert drawn_at(drawn) + 5.0 <= drawn_at(younger["id"]) <= a.agent.clock.wall()
+        assert drawn_at("op-1") == 0.0
+
+    run(host, test)
 
 
 @each_host

@@ -16,12 +16,15 @@ from tabhelm.ports import Timer
 from tabhelm.ports.database import Opaque
 from tabhelm.queue import NewOperation, Queue
 from tabhelm.queue.options import QueueOptions
-from tabhelm.queue.records import DEFAULT_PARTITION
+from tabhelm.queue.records import DEFAULT_PARTITION, drawn_at
 from tabhelm.services import Services
 from tabhelm.tab import Tab
 
 COALESCE = 0.05
 """Seconds in which changes of roster or queue become one message to the page."""
+FRESH = 2.0
+"""Seconds for which an id counts as drawn for this very call. A call that is read later was perhaps given to another
+engine meanwhile, by a page that had given this one up, and its operation sent and settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,8 @@ class PageQueues:
         values = params.get("values")
         if values is not None and (not isinstance(values, list) or len(values) != len(items)):
             raise MalformedMessage(f"call: {len(items)} operations need as many values")
-        operations = [_new_operation(item, values[at] if values else None) for at, item in enumerate(items)]
+        now = self._services.ports.clock.wall()
+        operations = [_new_operation(item, values[at] if values else None, now) for at, item in enumerate(items)]
         return {"added": await self._handle(params).enqueue_all(operations)}
 
     async def _stats(self, params: Message) -> Any:
@@ -186,11 +190,12 @@ def _flush(value: Any) -> bool | None:
     raise InvalidOptions(f"flush {value!r:.60} is not valid: true or false is expected")
 
 
-def _new_operation(item: Any, value: Any) -> NewOperation:
+def _new_operation(item: Any, value: Any, now: float) -> NewOperation:
     if not isinstance(item, dict):
         raise InvalidPayload(f"operation {item!r:.80} is not an object")
     known = field(item, "id", str), field(item, "partition", str, DEFAULT_PARTITION), field(item, "fresh", bool, False)
     op_id, partition, fresh = known
+    fresh = fresh and abs(now - drawn_at(op_id)) < FRESH
     if value is not None:
         if not isinstance(value, Opaque):
             raise InvalidPayload(f"payload of operation {op_id!r} came as {value!r:.60}")

@@ -8,6 +8,7 @@ the queue; a receipt stays for a while, so that the same id enqueued again is re
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -235,6 +236,7 @@ class Outcome:
         return self if self.op_id == op_id else replace(self, op_id=op_id)
 
 
+_UUID7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _STATUSES: tuple[str, ...] = get_args(Status)
 
 
@@ -245,6 +247,11 @@ def draw_operation_id(clock: Clock, entropy: Entropy) -> str:
     value = millis << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (2**62 - 1)
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def drawn_at(op_id: str) -> float:
+    """When a UUIDv7 was drawn, in seconds since 1970; 0 if it is none."""
+    return int(op_id[:8] + op_id[9:13], 16) / 1000 if _UUID7.fullmatch(op_id) else 0.0
 
 
 def text_size(text: str) -> int:
