@@ -116,6 +116,20 @@ def test_an_engine_that_is_no_more_concerns_what_its_tabs_stood_for(end: str) ->
     assert lab.news() == "abc"
 
 
+def test_who_looked_before_our_own_sleep_was_found_out_is_told() -> None:
+    """After a thaw some other timer may fire first: everybody seems to be dead until the roster looks at the clock."""
+    lab = Lab()
+    lab.heard((AB, C), (leads("a"),))
+    lab.roster.tick(1.0)
+    lab.news()
+    assert lab.roster.leader("a", 600.0) is None
+    lab.roster.tick(600.0)
+    assert lab.roster.leader("a", 600.0) is not None
+    assert lab.news() == "abc"
+    lab.roster.tick(600.0 + TICK)
+    assert lab.news() == ""
+
+
 def test_an_engine_of_another_protocol_that_falls_silent_is_told_once() -> None:
     lab = Lab()
     assert lab.roster.heard_signs(LeaderSigns("old", 1, 5.0, (leads("d"),)), 1.0) == {"d"}

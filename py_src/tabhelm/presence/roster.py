@@ -291,7 +291,8 @@ class Roster:
 
     def tick(self, now: float) -> None:
         """Look at the clock: forgive the time in which we stood still, forget who is long gone, tell what changed."""
-        if gap := self.signs.tick(now):
+        gap = self.signs.tick(now)
+        if gap:
             for heard in self._engines.values():
                 heard.at += gap
         known = dict(self._engines)
@@ -301,8 +302,10 @@ class Roster:
         self._tick_elsewhere(now)
         judged = {engine_id: self._liveness(heard, now) for engine_id, heard in self._engines.items()}
         before, self._judged = self._judged, judged
-        if judged != before:
-            others = [heard for engine_id, heard in known.items() if before.get(engine_id) != judged.get(engine_id)]
+        if judged != before or gap:  # whoever looked before this found out that we slept has taken them for dead
+            others = [
+                heard for engine_id, heard in known.items() if gap or before.get(engine_id) != judged.get(engine_id)
+            ]
             self._changed([name for heard in others for name in _concerned_by(heard.beacon)])
 
     def _tick_elsewhere(self, now: float) -> None:
