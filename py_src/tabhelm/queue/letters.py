@@ -43,6 +43,7 @@ def retry(tx: Transaction, totals: Totals, letters: Sequence[Operation]) -> None
     tx.put_all(PARTITIONS, [ready(letter.queue, letter.partition) for letter in letters])
     totals.live += len(letters)
     totals.dead -= len(letters)
+    totals.returned += len(letters)
     totals.blocked -= sum(letter.blocks for letter in letters)
 
 

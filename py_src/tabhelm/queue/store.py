@@ -6,12 +6,13 @@ partition only. What each call costs depends on what it moves, never on what els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tabhelm.errors import IdentifierReused, KeyExists, QueueFull
 from tabhelm.fencing.schema import CLAIMS, DEAD_LETTERS, IDENTIFIER, OPERATIONS, ORDER, PARTITIONS, RECEIPTS
-from tabhelm.ports import KeyRange, Transaction
+from tabhelm.ports import Clock, Database, Entropy, KeyRange, Transaction
+from tabhelm.ports.database import Record
 from tabhelm.queue.led import LedStore
 from tabhelm.queue.letters import remove, retry
 from tabhelm.queue.options import QueueOptions
@@ -25,6 +26,13 @@ _NO_LIMITS = QueueOptions()
 
 class QueueStore(LedStore):
     """One queue: what any tab may do with it, and what its leader does."""
+
+    def __init__(self, database: Database, clock: Clock, entropy: Entropy, resource: str) -> None:
+        super().__init__(database, clock, entropy, resource)
+        self._searched = 0
+        """The ordinal of the oldest operation, the last time."""
+        self._as_of = ("", 0)
+        """``born`` and ``returned`` of the totals at that time."""
 
     async def enqueue(self, operations: Sequence[NewOperation], limits: QueueOptions = _NO_LIMITS) -> int:
         """Store all or none; returns how many were new. Durable when it returns.
@@ -108,16 +116,34 @@ class QueueStore(LedStore):
         """How many operations are in which state."""
 
         async def body(tx: Transaction, book: Book) -> QueueStats:
-            first = tx.get_all(OPERATIONS, KeyRange.prefix(self.resource), index=ORDER, count=1)
             claims = tx.get_all(CLAIMS, KeyRange.prefix(self.resource))
-            totals, oldest = await book.totals(), await first
+            came = await self._oldest(tx, book)
+            totals = await book.totals()
             in_flight = min(totals.live, sum(len(claim["ordinals"]) for claim in await claims))
-            age = max(0.0, self._clock.wall() - oldest[0]["enqueued_at"]) if oldest else None
+            age = None if came is None else max(0.0, self._clock.wall() - came)
             return QueueStats(
                 totals.live - in_flight, in_flight, totals.done, totals.dead, age, totals.bytes, totals.blocked
             )
 
         return await self._counted(COUNTED, "readonly", body)
+
+    async def _oldest(self, tx: Transaction, book: Book) -> float | None:
+        """When the oldest operation came. Searched for from where the last one stood: browsers walk through the index
+        entries of all that was deleted before it, one by one."""
+        asked = self._oldest_from(tx, self._searched)
+        totals = await book.totals()
+        before, self._as_of = self._as_of, (totals.born, totals.returned)
+        found = await asked
+        if before != self._as_of and self._searched:  # other operations, or some that came back
+            found = await self._oldest_from(tx, 0)
+        if not found:
+            return None
+        self._searched = found[0]["ordinal"]
+        return float(found[0]["enqueued_at"])
+
+    def _oldest_from(self, tx: Transaction, ordinal: int) -> Awaitable[list[Record]]:
+        keys = KeyRange([self.resource, ordinal], [self.resource, []])
+        return tx.get_all(OPERATIONS, keys, index=ORDER, count=1)
 
     async def dead_letters(self) -> list[Operation]:
         """The operations that need a person, oldest first, each with its reason."""

@@ -32,6 +32,8 @@ class Totals:
     blocked: int = 0
     """Partitions that wait for a person."""
     bytes: int = 0
+    returned: int = 0
+    """Operations that were dead and came back, to their old place in the line."""
     retention: float | None = None
     """The least that the receiver ever said of how long it remembers operation ids, in seconds."""
 
