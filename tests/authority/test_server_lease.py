@@ -284,6 +284,53 @@ def test_a_device_whose_monotonic_clock_slept_with_it(seed: int) -> None:
         assert devices.crew.both == []
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("asleep", [8.0, 60.0])
+def test_a_device_that_slept_while_its_grant_was_on_the_way_does_not_believe_in_it(seed: int, asleep: float) -> None:
+    """The answer is read after the sleep, and by the monotonic clock, which slept too, it came at once."""
+    with World(seed) as world:
+        devices = Devices(world)
+
+        async def main() -> None:
+            first = devices.one.standing()
+            await world.until(lambda: bool(devices.store.records), within=30.0)
+            first.agent.freeze()
+            second = devices.two.standing()
+            await world.sleep(asleep)
+            first.agent.clock._offset -= asleep * first.agent.clock._rate
+            first.agent.thaw()
+            await world.sleep(30.0)
+            assert first.leading != second.leading
+
+        world.run(main())
+        assert devices.crew.both == []
+
+
+def test_a_device_that_slept_while_its_renewal_was_on_the_way_counts_from_before_it() -> None:
+    with World(1) as world:
+        devices = Devices(world)
+
+        async def main() -> None:
+            first = devices.one.standing()
+            await devices.crew.led(first)
+            await world.until(lambda: devices.record.seq == 2, within=10.0)
+            await world.sleep(0.2)
+            context = devices.crew.contexts[0][1]
+            first.agent.call(lambda: first.agent.loop.create_task(context.check()))  # long before its time
+            await world.until(lambda: devices.record.seq == 3, within=1.0)
+            renewed = world.loop.time()
+            first.agent.freeze()
+            await world.sleep(9.0)
+            first.agent.clock._offset -= 9.0 * first.agent.clock._rate
+            first.agent.thaw()
+            devices.one.cut_off()
+            await world.sleep(renewed + 15.0 - world.loop.time())
+            with pytest.raises(LeadershipLost):
+                first.call(context.next_token)
+
+        world.run(main())
+
+
 # -- clocks -----------------------------------------------------------------------------------------------------------
 
 

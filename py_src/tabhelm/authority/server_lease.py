@@ -82,6 +82,8 @@ class ServerLeaseHold(LeaseHold):
         self._client = client
         self._fence: Grant | None = None
         self._believed = 0.0
+        self._ahead = 0.0
+        """What the wall clock showed more than the monotonic one, before we asked last."""
         self._until_wall = 0.0
 
     async def claim(self, wait: float, gone: EpochRecord | None) -> Taken | None:
@@ -92,14 +94,14 @@ class ServerLeaseHold(LeaseHold):
                 all the same: give it back.
         """
         tools, shared = self._tools, self._shared
-        since = tools.clock.monotonic()
+        since = self._ask_since()
         seconds = tools.times.length(self._hidden)
         asking = self._client.ask(self._owner_id, seconds, timeout=wait + _LONGEST, wait=wait)
         answer = await shared.told(self._client.resource, asking)
         if isinstance(answer, Taken):
             return answer
         if tools.clock.monotonic() - since > tools.times.retry:
-            since = tools.clock.monotonic()  # for as long as we waited we have not had it
+            since = self._ask_since()  # for as long as we waited we have not had it
             answer = await self._ask()
         self._fence = _grant(answer.token)
         self._note(answer)
@@ -156,7 +158,14 @@ class ServerLeaseHold(LeaseHold):
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
+    def _ask_since(self) -> float:
+        """By the monotonic clock. A device that sleeps until the answer is read must not count from its waking."""
+        since = self._tools.clock.monotonic()
+        self._ahead = self._tools.clock.wall() - since
+        return since
+
     async def _renew(self) -> int:
+        self._ask_since()
         answer = await self._ask()
         self._require_held()
         assert self._fence is not None
@@ -194,8 +203,7 @@ class ServerLeaseHold(LeaseHold):
         return super()._late() or self._tools.clock.wall() >= self._until_wall
 
     def _believe_until(self, until: float) -> None:
-        clock = self._tools.clock
-        self._until_wall = clock.wall() + until - clock.monotonic()
+        self._until_wall = until + self._ahead
         super()._believe_until(until)
 
     def _end(self, reason: str) -> None:
