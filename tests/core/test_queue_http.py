@@ -124,6 +124,9 @@ async def test_the_apps_headers_are_asked_for_before_each_request(world: World) 
         (lambda: {"Fencing-Token": "mine"}, "tabhelm's own"),
         (lambda: {"content-TYPE": "text/plain"}, "tabhelm's own"),
         (lambda: {"Authorization": 7}, "texts"),
+        (lambda: {"Authorization": "Bearer x\n"}, "the value of 'Authorization' holds what no header can"),
+        (lambda: {"X-Name": "✓"}, "the value of 'X-Name'"),
+        (lambda: {"X Name": "x"}, "'X Name' is not valid"),
         (lambda: None, "mapping"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -14,6 +15,8 @@ Mode = Literal["batch", "single"]
 Rejected = Literal["dead", "block"]
 Payloads = Literal["json", "clone"]
 HeaderSource = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[^\0\r\n\u0100-\U0010ffff]*")
 OUR_HEADERS = frozenset({"fencing-token", "idempotency-key", "content-type"})
 MAX_LANES = 16
 MAX_BATCH = 1000
@@ -132,8 +135,10 @@ def checked_headers(headers: object) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         raise _wrong("headers", headers, "a mapping of texts, or a function that gives one,")
     for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str) or not name:
+        if not isinstance(name, str) or not isinstance(value, str) or not _HEADER_NAME.fullmatch(name):
             raise InvalidOptions(f"headers: {name!r:.60} is not valid: names and values are texts")
+        if not _HEADER_VALUE.fullmatch(value):  # and not shown: it may be a secret
+            raise InvalidOptions(f"headers: the value of {name!r:.60} holds what no header can: a line break, say")
         if name.lower() in OUR_HEADERS:
             raise InvalidOptions(f"headers: {name!r} is tabhelm's own: leave it out")
     return dict(headers)
