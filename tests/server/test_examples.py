@@ -13,6 +13,8 @@ import pytest
 from receiver_kit import SQLITE, Client, operation, token
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
@@ -112,6 +114,29 @@ async def test_fastapi(postgres_database: str, monkeypatch: pytest.MonkeyPatch) 
     assert example.receiver._store._pool is None, "the receiver was closed with its application"
 
 
+async def test_a_page_of_another_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/receiver.md says: what a browser asks beforehand is allowed, and the page reads what it has to know."""
+    example = load("plain_asgi", str(tmp_path / "cases.db"), monkeypatch)
+    app = CORSMiddleware(
+        example.app,
+        allow_origins=["https://app.example"],
+        allow_methods=["POST", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", "Fencing-Token", "Idempotency-Key"],
+        expose_headers=["Retry-After", "Tabhelm-Retention"],
+    )
+    wanted = "authorization,content-type,fencing-token,idempotency-key"
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
+    async with running(app) as http:
+        for origin, status in (("https://app.example", 200), ("https://evil.example", 400)):
+            assert (await http.options("/", headers={"Origin": origin, **asked})).status_code == status
+        key = {"Authorization": f"Bearer {example.KEYS['ada']}", "Origin": "https://app.example"}
+        for seq, expected in ((1, 200), (1, 409)):
+            answer = await send(http, "/", token(1, seq), operation("1", {"id": "42", "title": "Pump 7"}), **key)
+            assert answer.status_code == expected
+            assert answer.headers["access-control-allow-origin"] == "https://app.example"
+            assert answer.headers["access-control-expose-headers"] == "Retry-After, Tabhelm-Retention"
+
+
 # -- as middleware -----------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +177,30 @@ async def test_middleware_leaves_web_sockets_alone(client: Client) -> None:
     app = FencedReceiverMiddleware(inner, client.receiver, "/ws")
     await app({"type": "websocket", "path": "/ws"}, None, None)  # type: ignore[arg-type]
     assert seen == ["websocket"]
+
+
+@SQLITE
+async def test_a_sender_that_goes_away_is_no_failure_of_the_application_around(client: Client) -> None:
+    async def around(request: Request, call_next: Any) -> Response:
+        answer: Response = await call_next(request)
+        return answer
+
+    app = Starlette()
+    app.add_middleware(FencedReceiverMiddleware, receiver=client.receiver, path="/operations")
+    app.add_middleware(BaseHTTPMiddleware, dispatch=around)
+    heard = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return next(heard, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"fencing-token", token_header(token()).encode())]
+    scope = {"type": "http", "method": "POST", "path": "/operations", "query_string": b"", "headers": headers}
+    await app(scope, receive, send)
+    assert said[0]["status"] == 400
 
 
 @SQLITE

@@ -80,6 +80,14 @@ async def respond(send: Send, status: int, body: object, media_type: str, header
     await reply(send, status, content, more)
 
 
+async def respond_to_nobody(send: Send) -> None:
+    """The client has gone. Middleware around us takes an application that says nothing for one that has failed."""
+    try:
+        await reply(send, 400, b"", {"content-type": "text/plain"})
+    except OSError:
+        pass  # as ASGI has it for those who have gone
+
+
 async def reply(send: Send, status: int, content: bytes, headers: Mapping[str, str]) -> None:
     """Answer."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -23,7 +23,17 @@ from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.token import MAX_NUMBER, FencingToken
 from tabhelm.json_text import loads
 from tabhelm.names import MAX_NAME
-from tabhelm.server.asgi import Disconnected, Receive, Scope, Send, TooLarge, header, read_body, respond
+from tabhelm.server.asgi import (
+    Disconnected,
+    Receive,
+    Scope,
+    Send,
+    TooLarge,
+    header,
+    read_body,
+    respond,
+    respond_to_nobody,
+)
 from tabhelm.server.contract import BUSY, FAILED, PLAIN, Problem, malformed, storable
 from tabhelm.server.effects import Denied
 from tabhelm.server.lease_metrics import LeaseCount, LeaseMetrics
@@ -132,7 +142,7 @@ class LeaseService:
         except Problem as problem:
             await respond(send, problem.status, problem.body, "application/problem+json", common | problem.headers)
         except Disconnected:
-            pass  # nobody is there to be answered
+            await respond_to_nobody(send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[dict[str, Any], dict[str, str]]:
         method = scope["method"]

@@ -20,6 +20,7 @@ from tabhelm.server.asgi import (
     only_header,
     read_body,
     respond,
+    respond_to_nobody,
 )
 from tabhelm.server.contract import (
     BUSY,
@@ -143,7 +144,7 @@ class FencedReceiver(Generic[T]):
             self.metrics.took(time.monotonic() - began)
             await respond(send, problem.status, problem.body, "application/problem+json", {**common, **problem.headers})
         except Disconnected:
-            pass  # the sender went away before it had said what it wanted
+            await respond_to_nobody(send)
         await self._sweeper.sweep()
 
     async def _write(self, scope: Scope, receive: Receive) -> list[Result]:
