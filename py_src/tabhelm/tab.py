@@ -72,6 +72,8 @@ class Tab:
         """What ``info`` gave, until something of it changes: every look of every election asks for it."""
         self._left: str | None = None
         self._leaving: list[Election] = []
+        self._flushing: dict[str, tuple[QueueOptions, QueueLoop | None]] = {}
+        """By what the queues are flushed for which this tab stands, or stood."""
         self._confirmer = confirmer
         self._elections: dict[str, Election] = {}
         self._left_over: dict[str, asyncio.Task[None]] = {}
@@ -124,7 +126,8 @@ class Tab:
 
         Raises:
             InvalidName: a name is not allowed.
-            InvalidOptions: an option is unknown or not valid; or there is both a loop and something to send by.
+            InvalidOptions: an option is unknown or not valid; or there is both a loop and something to send by; or this
+                tab flushes the queue already, with other options.
             NotJoined: the tab has left.
         """
         self._require_joined()
@@ -134,8 +137,15 @@ class Tab:
             what = "to an endpoint" if options.sender is None else "by a sender"
             raise InvalidOptions(f"queue {name!r} is flushed {what} or by a loop, not by both: leave one out")
         resource = queue_resource(self.services.app, name, scope)
-        queue = Queue(name, self.services.queues.open(resource.token_resource), options)
-        if flush is not False and (sends or loop is not None) and resource.token_resource not in self._elections:
+        key = resource.token_resource
+        flushes = flush is not False and (sends or loop is not None)
+        if flushes and self._flushing.get(key, (options, loop)) != (options, loop) and key in self._elections:
+            raise InvalidOptions(
+                f"queue {name!r} is already open with other options: this tab would go by the first ones"
+            )
+        queue = Queue(name, self.services.queues.open(key), options)
+        if flushes and key not in self._elections:
+            self._flushing[key] = options, loop
             policy = policy or LeadershipPolicy(online=True)
             if SERVER_LEASE in policy.authorities:
                 raise InvalidPolicy(

@@ -267,3 +267,26 @@ async def test_a_payload_has_one_text_whichever_side_wrote_it(world: World) -> N
     await a.agent.start(queue.enqueue({"title": "Größe ✓"}, op_id="op-1"))
     operation = NewOperation("op-1", '{"title":"Größe ✓"}')  # as JSON.stringify writes it
     assert await a.agent.start(queue.enqueue_all([operation])) == 0
+
+
+@simulated
+async def test_a_queue_that_a_tab_flushes_is_not_opened_with_other_options(world: World) -> None:
+    # The tab would go by the first ones, and nobody would know.
+    receiver = SimulatedReceiver(world, URL)
+    a = join(world, "a")
+    opened(a, max_operations=9)  # it only enqueues
+    queue = opened(a, endpoint=URL, batch=7)
+    assert opened(a, endpoint=URL, batch=7).shared is opened(a).shared is queue.shared
+    for other in ({"endpoint": URL}, {"endpoint": URL + "/2", "batch": 7}, {"sender": Ledger()}):
+        with pytest.raises(InvalidOptions, match="queue 'm' is already open with other options"):
+            opened(a, **other)
+    opened(a, endpoint=URL, flush=False)
+    await put(a, queue, 1)
+    await world.until(lambda: len(receiver.accepted) == 1)
+    for election in a.tab.elections.values():
+        a.call(election.stop)
+        await a.agent.start(election.stopped())
+    ledger = Ledger()
+    opened(a, sender=ledger, payloads="json")
+    await put(a, queue, 2)
+    await world.until(lambda: ledger.sent[-1:] == ["op-2"])
