@@ -274,7 +274,7 @@ export class Link {
           incarnation: this.incarnation,
           from: String(data.from),
           bootMs: Number(data.bootMs),
-          ...(data.fallbackReason ? { fallbackReason: String(data.fallbackReason) } : {}),
+          ...(data.fallbackReason && { fallbackReason: String(data.fallbackReason) }),
         });
         return;
       case "refused":

@@ -196,9 +196,7 @@ export class Session {
     this.handlers.heard();
   }
 
-  #tell() {
-    this.post({ type: "state", ...this.state() });
-  }
+  #tell = () => this.post({ type: "state", ...this.state() });
 
   /** @param {number} tickMs */
   tick(tickMs) {
@@ -366,9 +364,7 @@ export class Session {
 
   #listen() {
     const options = { signal: this.#listening.signal };
-    const tell = () => this.#tell();
-    document.addEventListener("visibilitychange", tell, options);
-    for (const type of ["online", "offline"]) window.addEventListener(type, tell, options);
+    for (const type of ["visibilitychange", "online", "offline"]) window.addEventListener(type, this.#tell, options);
     document.addEventListener("freeze", () => this.freeze(), options);
     document.addEventListener("resume", () => this.resume(), options);
     window.addEventListener("pagehide", () => this.#depart("pagehide"), options);

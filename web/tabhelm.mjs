@@ -132,7 +132,6 @@ function readQueueOptions(options) {
   const given = checkKeys("queue options", options, Object.keys(QUEUE));
   for (const name in given) if (given[name] !== undefined) given[name] = QUEUE[name](name, given[name], 1);
   const { scope, ...read } = given;
-  if (read.send && read.sendBatch) throw new TypeError("a queue has send or sendBatch, not both: leave one out");
   return { scope: /** @type {string | undefined} */ (scope), options: read };
 }
 
