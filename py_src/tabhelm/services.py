@@ -39,7 +39,7 @@ from tabhelm.observe import (
 )
 from tabhelm.observe.history import HISTORY_SCHEMA
 from tabhelm.ports import Ports, Transaction
-from tabhelm.ports.database import DatabaseEvent
+from tabhelm.ports.database import DatabaseEvent, KeyRange
 from tabhelm.presence import Beaconer, EngineWatch, Roster, Suspects
 from tabhelm.queue import QueueHub
 from tabhelm.queue.shared import QueueServices
@@ -166,7 +166,7 @@ class Services:
         """
 
         async def body(tx: Transaction) -> int:
-            return await tx.count(FENCING)
+            return await tx.count(FENCING, KeyRange("epoch:", "epoch;"))
 
         return await self.database.transaction([FENCING], "readonly", body)
 

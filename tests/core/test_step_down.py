@@ -29,7 +29,7 @@ from tabhelm.leadership import (
 )
 from tabhelm.leadership.states import TRANSITIONS, check_transition, name_of
 from tabhelm.messages import Beacon, LeaderNote, TabNote, encode
-from tabhelm.names import Resource, channel_name, engine_lock
+from tabhelm.names import Resource, channel_name, database_name, engine_lock
 from tabhelm.observe import LeadershipChanged, as_dict
 from tabhelm.presence import Identity, TabInfo
 from tabhelm.simulated import World
@@ -114,6 +114,21 @@ async def unhealthy_and_failed(case: Case) -> None:
 
 async def lease_renewal_failed(case: Case) -> None:
     case.old.agent.clock._offset += 11.0  # the machine slept
+
+
+async def storage_wiped(case: Case) -> None:
+    case.world.storage.wipe()
+
+
+async def database_deleted(case: Case) -> None:
+    case.world.storage.delete(database_name("app"))
+
+
+async def database_newer(case: Case) -> None:
+    """Upgraded while nobody's connection was open, so that no ``versionchange`` could tell."""
+    name = database_name("app")
+    case.world.storage.close_connections(name)
+    case.world.storage.upgrade(name, 2, lambda: None)
 
 
 async def newer_epoch(case: Case) -> None:
@@ -202,6 +217,9 @@ CAUSES: list[tuple[str, Cause, dict[str, Any]]] = [
     ("loop-failed", loop_failed, {}),
     ("loop-finished", loop_finished, {}),
     ("lease-renewal-failed", lease_renewal_failed, {"authorities": ("indexeddb-lease",)}),
+    ("storage-wiped", storage_wiped, {}),
+    ("versionchange", database_deleted, {}),
+    ("database-newer", database_newer, {}),
     ("newer-epoch", newer_epoch, {}),
     ("offline", offline, {"online": True}),
     ("max-hold", max_hold, {"max_hold": 15.0}),

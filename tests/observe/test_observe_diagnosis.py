@@ -45,7 +45,7 @@ def test_a_report_has_everything_and_shows_no_id() -> None:
                 assert secret not in text.replace(str(found["history"][0]["beganMs"]), ""), secret
             domain = member.services.memory.domain
             assert domain is not None and domain not in text
-            assert found["app"] == "app" and found["database"]["epochs"] == 2 and "error" not in found["database"]
+            assert found["app"] == "app" and found["database"]["epochs"] == 1 and "error" not in found["database"]
             assert {tab["liveness"] for tab in found["presence"]["tabs"]} == {"alive"}
             assert [heard["silentForMs"] < 20_000 for heard in found["channel"]["heard"]] == [True]
             kinds = {lock["name"].split(":")[2] for lock in found["locks"]["held"]}

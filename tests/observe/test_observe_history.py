@@ -95,7 +95,8 @@ def test_a_wiped_storage_is_a_shorter_history() -> None:
             await hand_over(world, members, elections, "two")
             await world.sleep(3.0)
             found = await history(members[0])
-            assert [(r.epoch, r.reason) for r in found] == [(3, None), (2, "two")]
+            # The leader of epoch 2 was told that its epoch is gone, and its end came into the new storage.
+            assert [(r.epoch, r.reason) for r in found] == [(4, None), (3, "two"), (2, "storage-wiped")]
 
         world.run(main())
 
