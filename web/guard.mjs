@@ -2,6 +2,7 @@
 // imports (docs/guards.md). The records are those of tabhelm/fencing/store_guard.py, so that both may share a store.
 
 const MAX_TEXT = 512;
+const KEY_PATH = '["domain","resource"]';
 const MAX_NUMBER = 999_999_999_999_999; // the greatest integer of a Structured Field (RFC 9651)
 
 /** @typedef {import("./guard.mjs").FencingToken} FencingToken */
@@ -53,6 +54,7 @@ function checkMarks(store, record) {
 
 /** @type {typeof import("./guard.mjs").judge} */
 export function judge(marks, token, rule = "strict") {
+  checkToken(token);
   const { epoch, owner, stream, seq } = token;
   if (!marks || epoch > marks.epoch) return { verdict: "accepted", marks: { epoch, owner, streams: { [stream]: seq } } };
   const seen = Object.hasOwn(marks.streams, stream) ? marks.streams[stream] : 0;
@@ -86,6 +88,10 @@ export function check(store, token, { rule = "strict", abort = true } = {}) {
       checkToken(token);
       if (store.transaction.mode === "readonly") {
         throw new TypeError(`store "${store.name}": the marks are raised in the transaction that writes: it must be "readwrite"`);
+      }
+      // In any other store the record would be written where nobody finds it, and every token be accepted.
+      if (JSON.stringify(store.keyPath) !== KEY_PATH) {
+        throw new TypeError(`store "${store.name}": its key path is ${shown(store.keyPath)}, and must be ${KEY_PATH}`);
       }
       const { domain, resource } = token;
       const asked = store.get([domain, resource]);

@@ -45,6 +45,23 @@ async def test_what_is_no_token_or_no_marks_writes_nothing(driven: DrivenBrowser
     assert "readwrite" in await tab.evaluate(readonly, good)
 
 
+async def test_marks_are_not_kept_where_nobody_finds_them_again(browser: ChaosBrowser, site: Site) -> None:
+    """In a store with another key every token, however late, would be the first."""
+    tab = await site.open(browser)
+    await set_up(tab)
+    elsewhere = """(token) => new Promise((resolve) => {
+      const opening = indexedDB.open("elsewhere", 1);
+      opening.onupgradeneeded = () => opening.result.createObjectStore("fence", { keyPath: ["resource", "domain"] });
+      opening.onsuccess = () => {
+        const transaction = opening.result.transaction("fence", "readwrite");
+        const checked = guard.check(transaction.objectStore("fence"), token);
+        checked.then(() => resolve("checked"), ({ message }) => resolve(message));
+      };
+    })"""
+    told = await tab.evaluate(elsewhere, SEQUENCES[0]["steps"][0]["token"])
+    assert "its key path" in told, told
+
+
 async def test_the_abort_can_be_left_to_the_caller(browser: ChaosBrowser, site: Site) -> None:
     tab = await site.open(browser)
     await set_up(tab)

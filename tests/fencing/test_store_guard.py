@@ -138,6 +138,37 @@ def test_marks_cannot_be_raised_where_nothing_can_be_written() -> None:
     simulated(main)
 
 
+@pytest.mark.parametrize("key_path", [("resource", "domain"), "domain", "id"])
+def test_marks_are_not_kept_where_nobody_finds_them_again(key_path: str | tuple[str, ...]) -> None:
+    """In a store with another key every token, however late, would be the first."""
+    schema = Schema(1, (Store("fence", key_path=key_path, auto_increment=key_path == "id"),))
+
+    async def main(database: Database) -> None:
+        async def body(transaction: Transaction) -> None:
+            await guard.check(transaction, "fence", FencingToken("d", "app:job", 1, "loop", 1, "ann"))
+
+        with pytest.raises(DatabaseError):
+            await database.transaction(["fence"], "readwrite", body)
+        assert await stored(database, "fence") == []
+
+    with World(1) as world:
+        world.run(main(world.ports(world.agent("a")).databases.database("cases", schema)))
+
+
+def test_a_check_that_changes_no_mark_needs_a_transaction_that_writes_too() -> None:
+    async def main(database: Database) -> None:
+        shown = FencingToken("d", "app:job", 1, "loop", 1, "ann")
+        await write(database, shown, "first", "epoch")
+
+        async def body(transaction: Transaction) -> None:
+            await guard.check(transaction, "fence", shown, rule="epoch")
+
+        with pytest.raises(DatabaseError):
+            await database.transaction(["fence"], "readonly", body)
+
+    simulated(main)
+
+
 # -- apply_if_current --------------------------------------------------------------------------------------------------
 
 

@@ -42,9 +42,10 @@ async def check(transaction: Transaction, store: str, token: FencingToken, *, ru
     record = await transaction.get(store, [token.domain, token.resource])
     marks = None if record is None else read_marks(store, record)
     raised = accepted(_RULES[rule].judge(marks, token), token)
-    if raised != marks:
-        # Not awaited: whatever the transaction does next comes after it, and its failure aborts the transaction.
-        transaction.put(store, {**(record or {}), **write_marks(token, raised)})
+    key = await transaction.put(store, {**(record or {}), **write_marks(token, raised)})
+    if list(key if isinstance(key, list | tuple) else [key]) != [token.domain, token.resource]:
+        # Written where nobody finds it: every token would be accepted.
+        raise DatabaseError(f"store {store!r}: its key path must be ('domain', 'resource'), as FENCE has it")
 
 
 def write_marks(token: FencingToken, marks: Marks) -> Record:
