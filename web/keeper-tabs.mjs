@@ -5,7 +5,10 @@
 
 /** @typedef {import("./keeper.mjs").Release} Release */
 
-/** A tab, or an engine, is no client yet while its first file is on its way: its record is not called superfluous before this. */
+/**
+ * A tab, or an engine, is no client yet while its first file is on its way: its record is not called superfluous before this,
+ * by whichever service worker.
+ */
 const UNBORN_MS = 60_000;
 
 export class Tabs {
@@ -13,8 +16,6 @@ export class Tabs {
   #scope;
   /** @type {Map<string, Release>} */
   #known = new Map();
-  /** @type {Map<string, number>} when they were told, by the wall clock */
-  #told = new Map();
 
   /** @param {string} name of the cache @param {string} scope */
   constructor(name, scope) {
@@ -28,17 +29,16 @@ export class Tabs {
     if (known) return known;
     const record = await (await caches.open(this.#name)).match(this.#key(id));
     if (!record) return null;
-    const release = await record.json();
-    this.#known.set(id, release);
-    return release;
+    const { build, version } = await record.json();
+    this.#known.set(id, { build, version });
+    return { build, version };
   }
 
   /** @param {string} id @param {Release} release @param {boolean} [anew] else what is known of it stays */
   async remember(id, release, anew = true) {
     if (!id || (!anew && (await this.recall(id)))) return;
     this.#known.set(id, release);
-    this.#told.set(id, Date.now());
-    await (await caches.open(this.#name)).put(this.#key(id), Response.json(release));
+    await (await caches.open(this.#name)).put(this.#key(id), Response.json({ ...release, at: Date.now() }));
   }
 
   /** The releases of these; the others' records are forgotten. @param {Set<string>} living ids @returns {Promise<Release[]>} */
@@ -46,13 +46,15 @@ export class Tabs {
     const cache = await caches.open(this.#name);
     const found = [];
     for (const request of await cache.keys()) {
-      const id = new URL(request.url).searchParams.get("tab") ?? "";
-      if (living.has(id) || Date.now() - (this.#told.get(id) ?? -Infinity) < UNBORN_MS) {
-        const release = await this.recall(id);
-        if (release) found.push(release);
+      const id = new URL(request.url).searchParams.get("tab");
+      if (id === null) continue; // a mark of the keeper's
+      const record = await cache.match(request);
+      const { build, version, at } = record ? await record.json() : {};
+      if (living.has(id) || Math.abs(Date.now() - at) < UNBORN_MS) {
+        found.push({ build, version });
+        if (at && living.has(id)) await cache.put(request, Response.json({ build, version, at: 0 })); // born: from now on it is there, or gone
       } else {
         this.#known.delete(id);
-        this.#told.delete(id);
         await cache.delete(request);
       }
     }

@@ -23,11 +23,25 @@ import { Tabs } from "./keeper-tabs.mjs";
 /** @typedef {{build: string, version: string}} Release */
 
 const AT_ONCE = 4;
+/**
+ * A page that a newer release of the server's shall replace is waited for so long, then the kept one comes; and so long may the
+ * comparing take, for browsers let no new service worker take over while the old one is at work.
+ */
+const SLOW_MS = 5_000;
 /** Asked of the server always: what lies there now is the question. */
 const NEVER_KEPT = new Set(["manifest.json", "service-worker.js"]);
 /** Caches of ours, of any release of this registration, begin with these words. */
 const MARK = "tabhelm-offline";
 const COMPLETE = "?complete";
+/** Beside what is kept of the app: the server has something else by now. */
+const OUTDATED = "?outdated";
+/** Beside the tabs' records: a page has taken all away, and nothing more is to be kept. */
+const REMOVED = "?removed";
+/** What a tab is of that began with a page of the server's: nothing that is kept here. @type {Release} */
+const SERVED = { build: "", version: "" };
+
+/** Addresses of what is never a page. */
+const OF_CODE = /\.(m?js|css|wasm|json)(\?|$)/;
 
 export class Failure extends Error {
   /** @param {"download" | "content" | "quota" | "storage"} code @param {string} message @param {unknown} [cause] */
@@ -48,13 +62,18 @@ export class Keeper {
   #claim = true;
   #first = false;
   #tabs;
+  /** Whether a changed script tells of each new release: not if all that is kept stands in the script's address. */
+  #told = false;
+  /** @type {Promise<void> | null} */
+  #comparing = null;
 
   /** @param {WorkerScope} worker @param {Kept} kept */
   constructor(worker, kept) {
     this.#worker = worker;
     this.#prefix = `${MARK} ${worker.registration.scope} `;
-    this.#tabs = new Tabs(`${this.#prefix}tabs`, worker.registration.scope);
+    this.#tabs = new Tabs(this.#tabsName, worker.registration.scope);
     this.keep(kept);
+    this.#told = false;
     worker.addEventListener("install", (event) => event.waitUntil(this.#install()));
     worker.addEventListener("activate", (event) => event.waitUntil(this.#activate()));
     worker.addEventListener("fetch", (event) => this.#fetch(event));
@@ -75,15 +94,23 @@ export class Keeper {
     }
     this.#own = { build: buildId, version };
     this.#claim = claim;
+    this.#told = true;
   }
 
   // ---- its life ------------------------------------------------------------------------------------------------------
 
   async #install() {
     this.#first = !this.#worker.registration.active;
+    await this.#keepAll();
+    await this.#tell({ state: "installed" });
+  }
+
+  /** What is not there yet; nothing half-written stays. */
+  async #keepAll() {
     const names = [this.#bundleCache(this.#own), ...(this.#files.size ? [this.#appCache(this.#own)] : [])];
     const begun = [];
     try {
+      await (await caches.open(this.#tabsName)).delete(this.#marked(REMOVED));
       for (const name of names) if (!(await this.#isComplete(name))) begun.push(name);
       for (const name of begun) {
         await caches.delete(name); // what an attempt before left
@@ -95,7 +122,6 @@ export class Keeper {
       await this.#tell({ state: "failed", code: failure.code, reason: failure.message });
       throw failure; // the browser drops this service worker; pages go on as before, and the next registration tries again
     }
-    await this.#tell({ state: "installed" });
   }
 
   async #activate() {
@@ -115,12 +141,25 @@ export class Keeper {
     const { data, ports, source } = event;
     if (data?.type !== MARK) return;
     if (data.ask === "activate") event.waitUntil(this.#worker.skipWaiting());
+    if (data.ask === "keep") event.waitUntil(this.#keepAgain());
     if (data.ask === "status") (ports[0] ?? source)?.postMessage({ ...this.#about(), state: "status" });
+  }
+
+  /** All of it was taken away (by a page's `remove()`, an app's own tidying), and a page wants it kept. @type {Promise<void> | null} */
+  #keeping = null;
+
+  #keepAgain() {
+    const { active } = this.#worker.registration;
+    if (active?.state !== "activated") return; // an installing one does it, or has just done it
+    this.#keeping ??= this.#keepAll()
+      .catch(() => {}) // told
+      .finally(() => (this.#keeping = null));
+    return this.#keeping;
   }
 
   #about() {
     const bytes = Object.values(built).reduce((sum, { size }) => sum + size, 0);
-    return { type: MARK, buildId, bundleVersion: builtVersion, version: this.#own.version, files: this.#files.size, bytes };
+    return { type: MARK, scope: this.#worker.registration.scope, buildId, bundleVersion: builtVersion, version: this.#own.version, files: this.#files.size, bytes };
   }
 
   /** Every page of this registration hears it, also those that no service worker serves yet. @param {object} news */
@@ -145,17 +184,22 @@ export class Keeper {
   /** Names of the caches of all releases of this registration. */
   async #releases() {
     const names = await caches.keys();
-    return names.filter((name) => name.startsWith(this.#prefix) && !name.endsWith(" tabs"));
+    return names.filter((name) => name.startsWith(this.#prefix) && name !== this.#tabsName);
   }
 
-  get #mark() {
-    return new URL(COMPLETE, this.#worker.registration.scope).href;
+  get #tabsName() {
+    return `${this.#prefix}tabs`;
+  }
+
+  /** @param {string} mark */
+  #marked(mark) {
+    return new URL(mark, this.#worker.registration.scope).href;
   }
 
   /** @param {string} name @returns {Promise<Record<string, string> | null>} the hashes of what it keeps, by address */
   async #isComplete(name) {
     if (!(await caches.has(name))) return null;
-    const mark = await (await caches.open(name)).match(this.#mark);
+    const mark = await (await caches.open(name)).match(this.#marked(COMPLETE));
     return mark ? mark.json() : null;
   }
 
@@ -168,17 +212,17 @@ export class Keeper {
     const older = await this.#older(hashes);
     await some(entries, async ([file, entry]) => {
       const address = this.#address(file);
-      const kept = older.get(entry.integrity) ?? (await fetched(address, entry));
+      const kept = older.get(entry.integrity)?.clone() ?? (await fetched(address, entry));
       await cache.put(address, kept);
     });
-    await cache.put(this.#mark, Response.json(hashes));
+    await cache.put(this.#marked(COMPLETE), Response.json(hashes));
   }
 
   /** @param {string} name */
   async #keepFiles(name) {
     const cache = await caches.open(name);
     await some([...this.#files], async (address) => cache.put(address, await fetched(address, null)));
-    await cache.put(this.#mark, Response.json({}));
+    await cache.put(this.#marked(COMPLETE), Response.json({}));
   }
 
   /** What other builds have kept of the same files: most of a new build's megabytes are the old one's. @param {Record<string, string>} wanted */
@@ -226,25 +270,69 @@ export class Keeper {
   async #answer(event, address, ofBundle) {
     const { request, clientId, resultingClientId } = event;
     try {
-      const release = (clientId && (await this.#tabs.recall(clientId))) || this.#own;
+      // Written down before the answer: the next service worker, which may take over at any moment, must know of it.
+      const remember = (/** @type {[string, Release, boolean?]} */ ...record) => this.#tabs.remember(...record).catch(() => {});
       // A page begins with what is in charge when it is opened, an engine with what its page is of.
       if (request.mode === "navigate") {
-        event.waitUntil(this.#tabs.remember(resultingClientId, this.#own).then(() => this.#sweep()));
-      } else {
-        if (clientId) event.waitUntil(this.#tabs.remember(clientId, release, false));
-        if (resultingClientId) event.waitUntil(this.#tabs.remember(resultingClientId, release));
+        const newer = await this.#newerPage(request);
+        await remember(resultingClientId, newer ? SERVED : this.#own);
+        event.waitUntil(this.#sweep().catch(() => {}));
+        event.waitUntil(this.#compare());
+        if (newer) return newer;
       }
-      const mine = request.mode === "navigate" ? this.#own : release;
+      const release = request.mode === "navigate" ? this.#own : (clientId && (await this.#tabs.recall(clientId))) || this.#own;
+      if (request.mode !== "navigate") {
+        await remember(clientId, release, false);
+        await remember(resultingClientId, release);
+      }
       const afresh = request.cache === "reload" || request.cache === "no-store"; // somebody doubts what was kept
-      const kept = await this.#kept(mine, address, ofBundle);
+      const kept = await this.#kept(release, address, ofBundle);
       if (kept && !afresh) return kept;
       if (kept) return await fetch(request).catch(() => kept);
-      const mended = ofBundle && mine.build === buildId ? await this.#mend(address) : null;
+      const mended = ofBundle && release.build === buildId ? await this.#mend(address) : null;
       if (mended) return mended;
     } catch {
       // the storage fails: then it is as if nothing were kept
     }
     return fetch(request);
+  }
+
+  /**
+   * Where all that is kept stands in this script's address, no script tells of a new release, and pages that are answered
+   * from what was kept never name the new one's address. So with each page that is opened the kept files are compared with
+   * the server's, and when one differs the next page is the server's, with all its files.
+   */
+  #compare() {
+    if (this.#told || !this.#files.size) return null;
+    this.#comparing ??= this.#outdated()
+      .then(async (outdated) => {
+        const cache = await caches.open(this.#appCache(this.#own));
+        await (outdated ? cache.put(this.#marked(OUTDATED), new Response()) : cache.delete(this.#marked(OUTDATED)));
+      })
+      .catch(() => {}) // no network: it stays as it is
+      .finally(() => (this.#comparing = null));
+    return this.#comparing;
+  }
+
+  /** Whether the server has another release of the app's files. */
+  async #outdated() {
+    if (!(await this.#isComplete(this.#appCache(this.#own)))) throw new Error("nothing is kept");
+    let outdated = false;
+    const signal = AbortSignal.timeout(SLOW_MS);
+    await some([...this.#files], async (address) => {
+      const [kept, served] = await Promise.all([this.#kept(this.#own, address, false), fetched(address, null, signal)]);
+      outdated ||= !kept || (await integrityOf(await kept.arrayBuffer())) !== (await integrityOf(await served.arrayBuffer()));
+    });
+    return outdated;
+  }
+
+  /** The server's page, if what is kept is outdated and the server answers. @param {Request} request @returns {Promise<Response | null>} */
+  async #newerPage(request) {
+    const name = this.#appCache(this.#own);
+    if (this.#told || !(await caches.has(name)) || !(await (await caches.open(name)).match(this.#marked(OUTDATED)))) return null;
+    const late = new Promise((resolve) => setTimeout(resolve, SLOW_MS, null));
+    const response = await Promise.race([fetch(request).catch(() => null), late]);
+    return response && response.status < 500 ? response : null;
   }
 
   /** @param {Release} release @param {string} address @param {boolean} ofBundle */
@@ -258,6 +346,7 @@ export class Keeper {
     const entry = built[address.slice(this.#address("").length)];
     const response = entry && (await fetched(address, entry).catch(() => null));
     if (!response) return null;
+    if (await (await caches.open(this.#tabsName)).match(this.#marked(REMOVED))) return response;
     const copy = response.clone();
     await caches.open(this.#bundleCache(this.#own)).then((cache) => cache.put(address, copy)).catch(() => {});
     return response;
@@ -276,20 +365,26 @@ function plain(url, ofPage = false) {
 
 /**
  * Fetch one file; of the bundle, only as it was built. The response is a plain one: a redirected one answers no navigation.
- * @param {string} address @param {{size: number, integrity: string} | null} entry
+ * @param {string} address @param {{size: number, integrity: string} | null} entry @param {AbortSignal} [signal]
  */
-async function fetched(address, entry) {
+async function fetched(address, entry, signal) {
   let wrong = "";
   // The browser may have kept another build's file: it is asked past that once more.
   for (const cache of /** @type {RequestCache[]} */ (["no-cache", "reload"])) {
-    const response = await fetch(address, { cache, credentials: "same-origin" }).catch((error) => {
+    // What nobody can check is not followed to another address: that is where login pages are.
+    const redirect = entry ? "follow" : "manual";
+    const response = await fetch(address, { cache, credentials: "same-origin", redirect, signal }).catch((error) => {
       throw new Failure("download", `${address} cannot be fetched: ${error.message}`, error);
     });
+    if (response.type === "opaqueredirect") throw new Failure("content", `${address} is redirected: list the address that it leads to, unless it is a login page`);
     if (!response.ok) throw new Failure("download", `${address} is answered with status ${response.status}`);
     const bytes = await response.arrayBuffer().catch((error) => {
       throw new Failure("download", `${address} broke off: ${error.message}`, error);
     });
     const headers = new Headers(response.headers);
+    if (!entry && OF_CODE.test(address) && headers.get("content-type")?.startsWith("text/html")) {
+      throw new Failure("content", `${address} is answered with a page of HTML: is it there, and is a login needed?`);
+    }
     for (const name of ["content-encoding", "content-length"]) headers.delete(name);
     if (!entry || (await integrityOf(bytes)) === entry.integrity) return new Response(bytes, { headers });
     wrong = `${bytes.byteLength} bytes of ${headers.get("content-type") ?? "no type"} came, of ${entry.size}`;

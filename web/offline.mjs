@@ -2,6 +2,7 @@
 // of it. A module of its own, so that no other page pays for it (docs/offline.md).
 
 const MARK = "tabhelm-offline";
+const STATUS_MS = 5_000;
 
 /** @type {{createScriptURL: (url: string) => any} | undefined} */
 let policy;
@@ -29,6 +30,21 @@ class Offline extends EventTarget {
   updateWaiting = false;
   /** @type {ServiceWorkerRegistration | null} */
   registration = null;
+  /** Its address. */
+  #scope;
+  #registered;
+
+  /** @param {string} scope @param {(offline: Offline) => Promise<void>} register */
+  constructor(scope, register) {
+    super();
+    this.#scope = new URL(scope, document.baseURI).href;
+    this.#registered = register(this);
+  }
+
+  /** Whether a service worker's word is for this page. @param {any} data */
+  concerns(data) {
+    return data?.type === MARK && (data.scope === undefined || data.scope === this.#scope);
+  }
 
   activate() {
     this.registration?.waiting?.postMessage({ type: MARK, ask: "activate" });
@@ -38,18 +54,31 @@ class Offline extends EventTarget {
     const worker = this.registration?.active;
     if (!worker) return null;
     const { port1, port2 } = new MessageChannel();
-    const answered = new Promise((resolve) => (port1.onmessage = ({ data }) => resolve(data)));
+    const answered = new Promise((resolve) => {
+      port1.onmessage = ({ data }) => resolve(data);
+      setTimeout(resolve, STATUS_MS, null); // another service worker of the app's, which does not know us
+    });
     worker.postMessage({ type: MARK, ask: "status" }, [port2]);
-    const { buildId, bundleVersion, version, files, bytes } = await answered;
+    const answer = await answered;
     port1.close();
+    if (!answer) return null;
+    const { buildId, bundleVersion, version, files, bytes } = answer;
     return { buildId, bundleVersion, version, files, bytes };
   }
 
   async remove() {
-    const scope = this.registration?.scope;
-    await this.registration?.unregister();
+    if (this.state === "unsupported") return;
+    await this.#registered;
+    const registration = this.registration ?? (await navigator.serviceWorker.getRegistration(this.#scope));
+    // One that serves another scope is not ours.
+    const ours = registration?.scope === this.#scope;
+    if (ours) await registration.unregister();
+    // As long as pages are left it goes on serving them: it shall not begin anew to keep what they ask for.
+    const tabs = `${MARK} ${this.#scope} tabs`;
+    if (ours && registration.active) await (await caches.open(tabs)).put(`${this.#scope}?removed`, new Response());
     const names = await caches.keys();
-    await Promise.all(names.filter((name) => name.startsWith(`${MARK} ${scope} `)).map((name) => caches.delete(name)));
+    const mine = names.filter((name) => name.startsWith(`${MARK} ${this.#scope} `) && name !== tabs);
+    await Promise.all(mine.map((name) => caches.delete(name)));
     this.registration = null;
     set(this, "removed");
   }
@@ -64,15 +93,14 @@ function set(offline, state, code = null, reason = null) {
 
 /** @type {typeof import("./offline.mjs").keepOffline} */
 export function keepOffline({ worker, scope = "/", type = "classic", files = [], version = "", tab } = {}) {
-  const offline = new Offline();
   const url = new URL(worker ?? new URL("service-worker.js", import.meta.url), document.baseURI);
   for (const file of files) url.searchParams.append("file", new URL(file, document.baseURI).href);
   if (version) url.searchParams.set("version", version);
+  const offline = new Offline(scope, (made) => register(made, url.href, scope, type));
   tab?.addEventListener("event", ({ detail }) => {
     // Another tab runs a newer version of the app: its service worker cannot be far.
     if (detail.type === "update-available") offline.registration?.update().catch(() => {});
   });
-  void register(offline, url.href, scope, type);
   return offline;
 }
 
@@ -84,20 +112,35 @@ async function register(offline, url, scope, type) {
     return set(offline, "unsupported", "no-service-worker", why);
   }
   container.addEventListener("message", ({ data }) => {
-    if (data?.type === MARK && data.state === "failed") failed(offline, data.code, String(data.reason));
+    if (offline.concerns(data) && data.state === "failed") failed(offline, data.code, String(data.reason));
   });
   container.startMessages();
   try {
-    const registration = await container.register(trusted(url), { scope, type, updateViaCache: "none" });
-    offline.registration = registration;
-    registration.addEventListener("updatefound", () => follow(offline, registration));
-    follow(offline, registration);
-    if (registration.active) look(offline, registration);
+    // A page of the older release, kept and opened once more, takes nothing back from a newer one that waits.
+    const there = await container.getRegistration(scope);
+    const superseded = there?.active?.scriptURL === url && (there.installing || there.waiting);
+    const registration = superseded ? there : await container.register(trusted(url), { scope, type, updateViaCache: "none" });
+    watch(offline, registration);
+    // What it kept may have been taken away, by `remove()` in another tab or by an app that tidies caches up.
+    if (!registration.installing && !registration.waiting) registration.active?.postMessage({ type: MARK, ask: "keep" });
   } catch (error) {
     const { name, message } = /** @type {Error} */ (error);
     const hint = name === "SecurityError" ? `; where its script lies in another folder than ${scope}, it must be served with Service-Worker-Allowed: ${scope}` : "";
-    set(offline, "failed", "not-registered", `the service worker could not be registered: ${message}${hint}`);
+    const reason = `the service worker could not be registered: ${message}${hint}`;
+    // Without a network no new one is registered; the one that is there serves this page all the same.
+    const registration = await container.getRegistration(scope).catch(() => undefined);
+    if (!registration?.active || !offline.concerns({ type: MARK, scope: registration.scope })) return set(offline, "failed", "not-registered", reason);
+    watch(offline, registration);
+    failed(offline, "not-registered", reason);
   }
+}
+
+/** @param {Offline} offline @param {ServiceWorkerRegistration} registration */
+function watch(offline, registration) {
+  offline.registration = registration;
+  registration.addEventListener("updatefound", () => follow(offline, registration));
+  follow(offline, registration);
+  if (registration.active) look(offline, registration);
 }
 
 /** @param {Offline} offline @param {ServiceWorkerRegistration} registration */

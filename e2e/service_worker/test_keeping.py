@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.kit import join
+from e2e.kit import join, until
 from e2e.serving.site import OddSite
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
@@ -44,7 +45,8 @@ async def test_by_itself_under_a_strict_policy_with_trusted_types(driven: Driven
         await tab.navigate("about:blank")
     odd.does.asked.clear()
     await works_offline(driven, f"{odd.url}/blank?some=query")
-    assert [path for path in odd.does.asked if not path.endswith("service-worker.js")] == []
+    # What is of the app is compared with the server's in the background, where there is one after all.
+    assert [path for path in odd.does.asked if path != "/blank" and not path.endswith("service-worker.js")] == []
 
 
 async def test_what_it_does_not_keep_goes_past_it(browser: ChaosBrowser, odd: OddSite) -> None:
@@ -149,6 +151,42 @@ async def test_what_cannot_be_kept_is_told_harmless_and_tried_again(
     assert (await keep(tab, files=["/blank"], version="1"))["state"] == "ready"
 
 
+@pytest.mark.parametrize(
+    ("file", "how", "words"), [("/blank", "redirect", "is redirected"), ("/app.mjs", "page", "a page of HTML")]
+)
+async def test_a_login_page_is_not_kept_in_place_of_a_file(
+    browser: ChaosBrowser, odd: OddSite, file: str, how: str, words: str
+) -> None:
+    """A session that ended in mid-deploy: nobody can check what comes, but it is no file of the app's."""
+    odd.does.headers["service-worker-allowed"] = "/"
+    odd.does.page("/login", "please log in")
+    odd.does.script("/app.mjs", "export {};")
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    odd.does.spoilt[file] = how
+    settled = await keep(tab, files=["/blank", "/app.mjs"], version="1")
+    assert (settled["state"], settled["code"]) == ("failed", "content"), settled
+    assert words in settled["reason"] and await kept_caches(tab) == {}
+
+
+async def test_what_goes_wrong_elsewhere_on_the_origin_is_not_told_here(
+    browser: ChaosBrowser, odd: OddSite, bundle: Path
+) -> None:
+    """Two apps, each with its own service worker, one in the other's folder."""
+    odd.does.headers["service-worker-allowed"] = "/"
+    odd.does.folders["inner"] = bundle
+    odd.does.page("/inner/page.html")
+    inner = await browser.new_tab(f"{odd.url}/inner/page.html")
+    settled = await keep(inner, worker="/inner/service-worker.js", scope="/inner/")
+    assert settled["state"] == "ready", settled
+    outer = await browser.new_tab(f"{odd.url}/blank")
+    odd.does.spoilt["/tabhelm/engine.mjs"] = "missing"
+    assert (await keep(outer, files=["/blank"], version="1"))["code"] == "download"
+    await outer.evaluate("() => offline.remove()")
+    assert list(await kept_caches(inner)) == [name for name in await kept_caches(inner) if "/inner/ bundle" in name]
+    assert [each["state"] for each in await inner.evaluate("() => told")] == ["installing", "ready"]
+    assert (await inner.evaluate("() => offline.status()"))["files"] == 0
+
+
 async def override_quota(tab: ChaosTab, origin: str, **quota: Any) -> None:
     session = await tab.page.context.new_cdp_session(tab.page)
     await session.send("Storage.overrideQuotaForOrigin", {"origin": origin, **quota})
@@ -190,8 +228,40 @@ async def test_it_can_be_removed(browser: ChaosBrowser, odd: OddSite) -> None:
     odd.does.headers["service-worker-allowed"] = "/"
     tab = await browser.new_tab(f"{odd.url}/blank")
     await keep(tab, files=["/blank"], version="1")
+    await controlled(tab)
     assert len(await kept_caches(tab)) == 2
     await tab.evaluate("() => offline.remove()")
     assert await kept_caches(tab) == {}
+    await join(tab)
+    assert await kept_caches(tab) == {}, "what the page asks for from now on is not kept again"
     await tab.reload()
     assert await tab.evaluate("() => navigator.serviceWorker.controller") is None
+
+
+async def test_removed_and_wanted_again_in_the_same_page(browser: ChaosBrowser, odd: OddSite) -> None:
+    """The browser then takes the old registration back, and installs nothing."""
+    odd.does.headers["service-worker-allowed"] = "/"
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    await keep(tab, files=["/blank"], version="1")
+    await controlled(tab)
+    whole = await kept_caches(tab)
+    await tab.evaluate("() => offline.remove()")
+    assert (await keep(tab, files=["/blank"], version="1"))["state"] == "ready"
+
+    async def all_there() -> bool:
+        return await kept_caches(tab) == whole
+
+    await until(all_there, "everything to be kept again", 60)
+    await tab.navigate("about:blank")
+    await works_offline(browser, f"{odd.url}/blank")
+
+
+async def test_a_registration_that_fails_leaves_the_one_that_is_there(browser: ChaosBrowser, odd: OddSite) -> None:
+    odd.does.headers["service-worker-allowed"] = "/"
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    await keep(tab, files=["/blank"], version="1")
+    odd.does.spoilt["service-worker.js"] = "missing"
+    await tab.reload()
+    settled = await keep(tab, files=["/blank"], version="2")
+    assert settled["state"] == "ready", settled
+    assert [each["code"] for each in await tab.evaluate("() => told") if each["type"] == "update"] == ["not-registered"]

@@ -106,6 +106,59 @@ async def test_an_update_while_a_leader_is_active(driven: DrivenBrowser, deploys
     await until(one_left, "the old release's files to be deleted")
 
 
+_APP = 'document.documentElement.dataset.release = "{0}";'
+
+
+async def app_of(driven: DrivenBrowser, odd: OddSite) -> tuple[DrivenTab, str]:
+    """Open the app, which keeps itself under its own release's name; returns that."""
+    tab = await driven.new_tab(f"{odd.url}/app.html")
+    release: str = await tab.until("() => document.documentElement.dataset.release")
+    await keep(tab, files=["/app.html", "/app.mjs"], version=release)
+    return tab, release
+
+
+@pytest.mark.parametrize("changed", ["page", "script"])
+async def test_a_new_release_arrives_though_the_old_one_names_only_itself(
+    driven: DrivenBrowser, deploys: OddSite, changed: str
+) -> None:
+    """Files and version stand in the service worker's address, and the page that names the new one is kept, too."""
+
+    def deploy(release: str) -> None:
+        if changed == "page":
+            deploys.does.page("/app.html", f'<html data-release="{release}">')
+            deploys.does.script("/app.mjs", "")
+        else:
+            deploys.does.page("/app.html", '<script type="module" src="/app.mjs"></script>')
+            deploys.does.script("/app.mjs", _APP.format(release))
+
+    deploy("1")
+    nursery = await driven.new_tab(f"{deploys.url}/blank")  # an engine may forget what is kept when nobody is left
+    first, release = await app_of(driven, deploys)
+    assert release == "1"
+    await controlled(first)
+    deploy("2")
+
+    async def second_release() -> DrivenTab | None:
+        tab, release = await app_of(driven, deploys)
+        if release == "2":
+            return tab
+        await tab.close()
+        return None
+
+    second = await until(second_release, "a page of the new release", 60)
+    assert await first.evaluate("() => document.documentElement.dataset.release") == "1"
+    await second.until("() => offline.updateWaiting", timeout=60, what="the new release to be kept, and to wait")
+    deploys.does.spoilt["/app.html"] = "silent"  # there is a network, somehow
+    cold, release = await app_of(driven, deploys)
+    assert release == "1", "what waits is not in charge yet"
+    await cold.close()
+    assert await second.evaluate("() => offline.updateWaiting"), "nor was it put out by the older page"
+    await second.evaluate("() => offline.activate()")
+    await second.until("() => !offline.updateWaiting && offline.registration.active.state === 'activated'", timeout=60)
+    assert (await app_of(driven, deploys))[1] == "2"
+    await nursery.close()
+
+
 async def test_an_old_tab_s_next_engine_comes_from_the_old_build(
     browser: ChaosBrowser, deploys: OddSite, second_bundle: Path
 ) -> None:

@@ -27,10 +27,11 @@ LOGIN = b"<!doctype html><title>Please log in</title>"
 class Behaviour:
     """What a running site does; tests change it while it runs.
 
-    ``spoilt``: end of a path → how it is answered: ``missing`` (404), ``page`` (a login page, status 200), ``short``
-    (half), ``changed`` (one byte is another), ``silent`` (never), ``stuck`` (half, then nothing). ``folders``: first
-    part of the path → folder, before anything of the demo. ``extra``: path → (body, type). ``policies``: first part of
-    the path → its Content-Security-Policy. ``headers``: of every answer. ``asked``: the paths, in order.
+    ``spoilt``: end of a path → how it is answered: ``missing`` (404), ``page`` (a login page, status 200), ``redirect``
+    (to that page), ``short`` (half), ``changed`` (one byte is another), ``silent`` (never), ``stuck`` (half, then
+    nothing). ``folders``: first part of the path → folder, before anything of the demo. ``extra``: path → (body, type).
+    ``policies``: first part of the path → its Content-Security-Policy. ``headers``: of every answer. ``asked``: the
+    paths, in order.
     """
 
     spoilt: dict[str, str] = field(default_factory=dict)
@@ -114,6 +115,8 @@ class _Odd:
             await _answer(send, 404, b"not found", "text/plain")
         elif how == "page":
             await _answer(send, 200, LOGIN, "text/html")
+        elif how == "redirect":
+            await _answer(send, 302, b"", "text/plain", location="/login")
         elif how == "silent":
             await self._until_closed()
         else:
@@ -154,17 +157,18 @@ def _as_loopback(scope: Scope) -> MutableMapping[str, Any]:
     return {**scope, "headers": headers}
 
 
-async def _begin(send: Send, status: int, length: int, kind: str) -> None:
+async def _begin(send: Send, status: int, length: int, kind: str, **more: str) -> None:
     headers = [
         (b"content-type", kind.encode()),
         (b"content-length", str(length).encode()),
         (b"cache-control", b"no-cache"),
+        *((name.encode(), value.encode()) for name, value in more.items()),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-async def _answer(send: Send, status: int, body: bytes, kind: str) -> None:
-    await _begin(send, status, len(body), kind)
+async def _answer(send: Send, status: int, body: bytes, kind: str, **more: str) -> None:
+    await _begin(send, status, len(body), kind, **more)
     await send({"type": "http.response.body", "body": body})
 
 
