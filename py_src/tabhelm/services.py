@@ -127,7 +127,7 @@ class Services:
             exchange=self.exchange,
             storage_lost=self.storage.lost,
         )
-        queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events)
+        queues = QueueServices(ports.clock, ports.entropy, ports.http, self.events, self.tasks.start)
         self.queues = QueueHub(engine_id, self.queue_channel, self.database, queues)
         self.storage.wiped.add(self._storage_wiped)
         self._observe()

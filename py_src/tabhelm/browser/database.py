@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from tabhelm.browser._js import Thrown, js_exception, to_js_value
+from tabhelm.browser._js import Thrown, create_proxy, js, js_exception, to_js_value
 from tabhelm.browser.clock import BrowserClock
 from tabhelm.browser.connection import Connection
 from tabhelm.browser.transaction import BrowserTransaction
@@ -30,7 +30,9 @@ class BrowserDatabase:
     def __init__(self, name: str, schema: Schema, clock: BrowserClock) -> None:
         self._schema = schema
         self._callbacks: list[Callable[[DatabaseEvent], None]] = []
-        self._clock = clock
+        self._given: dict[object, Any] = {}
+        """What transactions are begun with, as JavaScript values: made once."""
+        self._watch = _Watch(name)
         self._connection = Connection(name, schema, clock, self._tell)
 
     @property
@@ -45,25 +47,27 @@ class BrowserDatabase:
         *,
         durability: Durability = "strict",
     ) -> T:
-        connection, begun = await self._begin(list(stores), mode, durability)
+        connection, begun = await self._begin(tuple(stores), mode, durability)
         transaction = BrowserTransaction(self.name, self._schema, begun)
-        watch = _Watch(self._clock, self.name, transaction, mode)
+        self._watch.begin(transaction, reads=mode == "readonly")
         try:
             return await transaction.run(body)
         finally:
-            watch.end()
+            self._watch.end(transaction)
             if transaction.dead:
                 self._connection.lost(connection)
 
-    async def _begin(self, stores: list[str], mode: TransactionMode, durability: Durability) -> tuple[Any, Any]:
+    async def _begin(self, stores: tuple[str, ...], mode: TransactionMode, durability: Durability) -> tuple[Any, Any]:
         """A connection and its new ``IDBTransaction``, alive only until the loop runs: await nothing before."""
         thrown = Thrown("", "")
         for _ in range(2):
             database = await self._connection.get()
             try:
-                return database, database.transaction(
-                    to_js_value(stores), mode, to_js_value({"durability": durability})
+                names = self._given.get(stores) or self._given.setdefault(stores, to_js_value(list(stores)))
+                options = self._given.get(durability) or self._given.setdefault(
+                    durability, to_js_value({"durability": durability})
                 )
+                return database, database.transaction(names, mode, options)
             except js_exception() as error:
                 thrown = Thrown.of(error)
             if thrown.name == "NotFoundError":
@@ -89,34 +93,63 @@ class BrowserDatabase:
 
     def close(self) -> None:
         self._connection.close()
+        self._watch.close()
 
 
 class _Watch:
-    """Gives a transaction up that does not end."""
+    """Gives transactions up that do not end. One timer for all of them, and none while there are none."""
 
-    def __init__(
-        self, clock: BrowserClock, database: str, transaction: BrowserTransaction, mode: TransactionMode
-    ) -> None:
-        self._clock = clock
+    def __init__(self, database: str) -> None:
         self._database = database
-        self._transaction = transaction
-        self._reads = mode == "readonly"
-        self._looks = 0
-        self._timer = clock.call_later(LOOK_EVERY, self._look)
+        self._looks: dict[BrowserTransaction, int] = {}
+        """At each transaction that has not ended. The first look may come too early to count."""
+        self._reads: set[BrowserTransaction] = set()
+        self._listener = self._look  # our own reference: the proxy gives up its one while it is running
+        self._proxy: Any = None
+        self._timer: Any = None
+        self._closed = False
+
+    def begin(self, transaction: BrowserTransaction, *, reads: bool) -> None:
+        self._looks[transaction] = -1
+        if reads:
+            self._reads.add(transaction)
+        self._arm()
+
+    def end(self, transaction: BrowserTransaction) -> None:
+        self._looks.pop(transaction, None)
+        self._reads.discard(transaction)
+        if self._closed:
+            self.close()
+
+    def close(self) -> None:
+        """No transaction begins any more."""
+        self._closed = True
+        if not self._looks and self._proxy is not None:
+            js().clearTimeout(self._timer)
+            self._proxy.destroy()
+            self._proxy = None
+
+    def _arm(self) -> None:
+        self._proxy = self._proxy or create_proxy(self._listener)
+        if self._timer is None:
+            self._timer = js().setTimeout(self._proxy, LOOK_EVERY * 1000)
 
     def _look(self) -> None:
-        self._looks += 1
-        if self._looks >= LOOKS:
-            last = self._looks >= LAST_LOOK
-            why = f"the browser did not finish a transaction within {self._looks * LOOK_EVERY:g} s"
-            if last and not self._reads:
-                why += "; whether it was written is not known"
-            failure = DatabaseBlocked(f"database {self._database!r}: {why}")
-            self._transaction.give_up(failure, unknown=last or self._reads)
-        self._timer = self._clock.call_later(LOOK_EVERY, self._look)
+        self._timer = None
+        if self._looks:
+            self._arm()
+        for transaction in list(self._looks):
+            self._looks[transaction] += 1
+            if (looks := self._looks[transaction]) >= LOOKS:
+                self._give_up(transaction, looks)
 
-    def end(self) -> None:
-        self._timer.cancel()
+    def _give_up(self, transaction: BrowserTransaction, looks: int) -> None:
+        last, reads = looks >= LAST_LOOK, transaction in self._reads
+        why = f"the browser did not finish a transaction within {looks * LOOK_EVERY:g} s"
+        if last and not reads:
+            why += "; whether it was written is not known"
+        failure = DatabaseBlocked(f"database {self._database!r}: {why}")
+        transaction.give_up(failure, unknown=last or reads)
 
 
 class BrowserDatabases:

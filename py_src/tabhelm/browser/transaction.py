@@ -1,13 +1,13 @@
 """One transaction: its requests, and its body, driven synchronously from inside the browser's success callbacks.
 
-One pair of proxies serves a whole transaction, however many requests it makes. That works because a transaction answers
-its requests in the order in which they were made: an answer belongs to the oldest request that waits for one.
+One pair of proxies serves a whole transaction, however many requests it makes, and only a request that is being awaited
+calls back: what a body asks for without waiting costs no call into Python. A transaction answers its requests in the
+order in which they were made, so whoever awaits the last of several waits once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
@@ -24,17 +24,25 @@ R = TypeVar("R")
 class _Request(Generic[R]):
     """What a body awaits. Its result is read when it is awaited: what nobody looks at never crosses the bridge."""
 
-    __slots__ = ("_read", "done", "owner")
+    __slots__ = ("_asked", "_read", "owner")
 
-    def __init__(self, owner: BrowserTransaction, read: Callable[[], R], *, done: bool = False) -> None:
+    def __init__(self, owner: BrowserTransaction, asked: Any, read: Callable[[Any], R]) -> None:
         self.owner = owner
-        self.done = done
+        self._asked = asked
+        """The browser's request; ``None`` if there was nothing to ask."""
         self._read = read
+
+    @property
+    def done(self) -> bool:
+        return self._asked is None or self._asked.readyState == "done"
+
+    def call_back(self, listener: Any) -> None:
+        self._asked.onsuccess = listener
 
     def __await__(self) -> Generator[_Request[R], None, R]:
         if not self.done:
             yield self
-        return self._read()
+        return self._read(None if self._asked is None else self._asked.result)
 
 
 class BrowserTransaction:
@@ -45,7 +53,7 @@ class BrowserTransaction:
         self._schema = {store.name: store for store in schema.stores}
         self._transaction = transaction
         self._stores: dict[str, Any] = {}
-        self._waiting: deque[_Request[Any]] = deque()
+        self._last: _Request[Any] | None = None
         self._awaited: _Request[Any] | None = None
         self._body: Coroutine[Any, Any, Any] | None = None
         self._context = copy_context()
@@ -87,9 +95,11 @@ class BrowserTransaction:
     def delete_all(self, store: str, keys: Sequence[Key]) -> _Request[None]:
         def ask() -> Any:
             source = self._source(store)
+            if len(keys) == 1:
+                return source.delete(_js_key(keys[0]))
             return call_all(source.delete, source, to_js_value([[key] for key in keys])).at(-1)
 
-        return self._ask(ask) if keys else _Request(self, lambda: None, done=True)
+        return self._ask(ask) if keys else _Request(self, None, _nothing)
 
     def delete_ranges(self, store: str, ranges: Sequence[KeyRange]) -> _Request[None]:
         def ask() -> Any:
@@ -98,7 +108,7 @@ class BrowserTransaction:
                 last = source.delete(_js_range(keys))
             return last
 
-        return self._ask(ask) if ranges else _Request(self, lambda: None, done=True)
+        return self._ask(ask) if ranges else _Request(self, None, _nothing)
 
     def _write_all(self, store: str, method: str, values: Sequence[Record]) -> _Request[list[Key]]:
         schema = self._schema.get(store)
@@ -107,6 +117,11 @@ class BrowserTransaction:
         def ask() -> Any:
             nonlocal requests
             source = self._source(store)
+            if len(values) == 1:  # a third of the price
+                (value,) = to_js_records(values)
+                request = source.add(value) if method == "add" else source.put(value)
+                requests = [request]
+                return request
             requests = call_all(getattr(source, method), source, to_js_arguments(values))
             return requests.at(-1)
 
@@ -115,7 +130,7 @@ class BrowserTransaction:
                 return [to_python_value(request.result) for request in requests]
             return [_key_of(schema, value) for value in values]  # no need to ask a thousand times
 
-        return self._ask(ask, lambda _answer: keys()) if values else _Request(self, list, done=True)
+        return self._ask(ask, lambda _answer: keys()) if values else _Request(self, None, lambda _answer: [])
 
     def _source(self, store: str, index: str | None = None) -> Any:
         source = self._stores.get(store)
@@ -130,10 +145,8 @@ class BrowserTransaction:
             raise self._error(Thrown.of(error)) from None
         except (TypeError, ValueError, RecursionError) as error:
             raise DatabaseError(f"database {self._database!r}: this value cannot be stored: {error}") from error
-        asked.onsuccess = self._on_success
-        request: _Request[Any] = _Request(self, lambda: read(asked.result))
-        self._waiting.append(request)
-        return request
+        self._last = _Request(self, asked, read)
+        return self._last
 
     # -- driving it ------------------------------------------------------------------------------------------------
 
@@ -171,6 +184,7 @@ class BrowserTransaction:
                     )
                     return
                 if not awaited.done:
+                    awaited.call_back(self._on_success)
                     self._awaited = awaited
                     return
         except StopIteration as stop:
@@ -185,7 +199,7 @@ class BrowserTransaction:
 
         Not while answers are outstanding: a transaction told to commit cannot be aborted when one of them fails.
         """
-        if self._failure is None and not self._waiting:
+        if self._failure is None and (self._last is None or self._last.done):
             try:
                 self._transaction.commit()
             except js_exception():
@@ -226,10 +240,8 @@ class BrowserTransaction:
                     self._failure.add_note(f"and while it was being stopped: {type(error).__name__}: {error}")
 
     def _succeeded(self, _event: Any) -> None:
-        """The answer to the oldest waiting request."""
-        request = self._waiting.popleft()
-        request.done = True
-        if request is self._awaited:
+        """The answer to the request that is awaited."""
+        if self._awaited is not None:
             self._awaited = None
             self._step()
 
@@ -249,7 +261,7 @@ class BrowserTransaction:
             self._close_body()
         self._on_success.destroy()
         self._on_settled.destroy()
-        self._waiting.clear()
+        self._awaited = self._last = None
         self._stores.clear()
         if self._done.done():
             return
@@ -269,6 +281,10 @@ class BrowserTransaction:
         if thrown.name in ("", "AbortError", "InvalidStateError"):
             return DatabaseClosed(f"{where}: the connection was closed under a transaction ({thrown})")
         return DatabaseError(f"{where}: {thrown}")
+
+
+def _nothing(_answer: Any) -> None:
+    return None
 
 
 def _js_key(key: Key) -> Any:

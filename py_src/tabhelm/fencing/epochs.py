@@ -79,7 +79,7 @@ def epoch_key(resource: str) -> str:
 async def read_record(tx: Transaction, resource: str) -> EpochRecord | None:
     """The epoch record as this transaction sees it; ``None`` if there is none (never issued, or wiped)."""
     asked = tx.get(FENCING, DOMAIN_KEY), tx.get(FENCING, epoch_key(resource))
-    domain, record = await asked[0], await asked[1]
+    record, domain = await asked[1], await asked[0]  # the last one first: then both are there
     if domain is None or record is None:
         return None
     return EpochRecord(domain["domain"], record["epoch"], record["owner"], record["takeovers"], record["authority"])

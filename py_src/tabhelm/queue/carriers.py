@@ -14,12 +14,12 @@ from tabhelm.fencing.reply import Reply
 from tabhelm.leadership import LeaderContext
 from tabhelm.leadership.barrier import try_barrier, write
 from tabhelm.leadership.tenure import TokenStream
+from tabhelm.queue.deadline import by_deadline
 from tabhelm.queue.options import HeaderSource, QueueOptions, checked_headers
 from tabhelm.queue.records import Operation, Outcome
 from tabhelm.queue.sender import read_outcomes, read_single, request_body
 from tabhelm.queue.sending import Sender, Sending, matched
 from tabhelm.queue.shared import QueueServices
-from tabhelm.tasks import within
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ async def further_headers(source: HeaderSource | None, services: QueueServices, 
     try:
         given = source()
         if inspect.isawaitable(given):
-            given = await within(services.clock, timeout, _awaited(given))
+            given = await by_deadline(services.clock, timeout, _awaited(given))
         return checked_headers(given)
     except InvalidOptions as error:
         raise _NoHeaders(str(error)) from None
@@ -145,7 +145,9 @@ class OwnCarrier:
             operation_id=operations[0].op_id if len(operations) == 1 else None,
         )
         try:
-            outcomes = await within(self._services.clock, sending.timeout, _called(self._sender, operations, sending))
+            outcomes = await by_deadline(
+                self._services.clock, sending.timeout, _called(self._sender, operations, sending)
+            )
             return Sent("answered", outcomes=matched(outcomes, operations))
         except LeadershipLost as lost:
             self._tenure.ensure()

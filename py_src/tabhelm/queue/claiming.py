@@ -62,8 +62,8 @@ class Wanted:
     """Operations, with their partitions, that are claimed before all others, each by itself."""
     rejected: Rejected = "dead"
     known: Collection[str] | None = None
-    """The claims that are under way. Others were never handed out, since nobody heard that they had been written: they
-    are given back. ``None``: leave them alone."""
+    """The claims that are under way. Of others nobody heard that they had been written: they are given back, for all
+    that is known with an unknown outcome. ``None``: leave them alone."""
 
 
 class Found(NamedTuple):
@@ -117,7 +117,7 @@ class Claiming:
         hints = tx.get_all(PARTITIONS, KeyRange.prefix(queue), index=READY, count=_LOOK)
         await require_current(tx, self._grant)
         self._totals = await self._book.totals()
-        held, freed = self._held(await claims)
+        held, freed = await self._held(await claims)
         in_flight = {name for claim in held for name in claim["partitions"]}
         released = self._release(await due)
         await self._look(await hints, [*released, *freed], in_flight)
@@ -131,15 +131,14 @@ class Claiming:
             self._due = 0.0  # there may be more behind what was looked at
         return Found(tuple(made), tuple(self._dead), self._due, self._after, bool(made) and self._over)
 
-    def _held(self, claims: Sequence[Record]) -> tuple[list[Record], list[str]]:
+    async def _held(self, claims: Sequence[Record]) -> tuple[list[Record], list[str]]:
         """The claims that are under way, and the partitions of those that are not, which are given back."""
         known = self._wanted.known
         lost = [] if known is None else [claim for claim in claims if claim["claim"] not in known]
         if not lost:
             return list(claims), []
-        freed = list(dict.fromkeys(name for claim in lost for name in claim["partitions"]))
-        self._tx.delete_all(CLAIMS, [[self._queue, claim["claim"]] for claim in lost])
-        self._tx.put_all(PARTITIONS, [ready(self._queue, name) for name in freed])
+        await _give_back(self._tx, self._queue, lost, self._now)
+        freed = [name for claim in lost for name in claim["partitions"]]
         return [claim for claim in claims if claim not in lost], freed
 
     def _parts(self, in_flight: int) -> list[list[Operation]]:
@@ -303,7 +302,10 @@ async def recover(tx: Transaction, queue: str, grant: Grant, now: float) -> int:
     """Return everything in flight to the queue, its outcome unknown since its claim; how many there were."""
     asked = tx.get_all(CLAIMS, KeyRange.prefix(queue))
     await require_current(tx, grant)
-    claims = await asked
+    return await _give_back(tx, queue, await asked, now)
+
+
+async def _give_back(tx: Transaction, queue: str, claims: Sequence[Record], now: float) -> int:
     orphans = [
         (claim, tx.get(OPERATIONS, [queue, ordinal], index=ORDER)) for claim in claims for ordinal in claim["ordinals"]
     ]

@@ -115,5 +115,11 @@ class Lanes:
         self._shift.wake()
 
     async def _deliver(self, claim: Claim, stream: TokenStream) -> None:
-        settlement = await self._delivery.of(claim, self._carrier, stream, self._clerk.settle)
+        settlement = await self._delivery.of(claim, self._carrier, stream, self._settle)
         self._finished.append(settlement)
+
+    async def _settle(self, settlement: Settlement) -> None:
+        """A part of a claim, of which another part is still to be sent."""
+        await self._clerk.settle(settlement)
+        if self._free and len(settlement.done) + len(settlement.left) < len(settlement.claim.operations):
+            self._shift.wake()  # something came back

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tabhelm.errors import DatabaseError
 from tabhelm.listeners import Listeners
@@ -18,6 +20,8 @@ NUDGE_EVERY = 0.02
 """Seconds: what changes more often is told to the other engines no more often."""
 RATE_WINDOW = 10.0
 """Seconds that the rate of a queue is taken over."""
+LOOK_EVERY = 5.0
+"""Seconds in which changes by others make one look at what is left, so that nothing is called lost that was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class QueueServices:
     entropy: Entropy
     http: Http
     events: Events
+    start: Callable[[Coroutine[Any, Any, None], str], object]
+    """Run something beside what called it."""
 
 
 class SharedQueue:
@@ -88,6 +94,7 @@ class SharedQueue:
         if nudge.resume:
             self.paused = None
         self._listeners.tell()
+        self._hub.look_soon(self)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call back when something changed; returns the way to stop."""
@@ -108,12 +115,27 @@ class QueueHub:
         self._queues: dict[str, SharedQueue] = {}
         self._nudged: dict[str, bool] = {}
         """Queues that were told of a moment ago; true if there is more to tell since."""
+        self._looking: set[str] = set()
+        """Queues that are to be looked at."""
 
     def open(self, resource: str) -> SharedQueue:
         if resource not in self._queues:
             store = QueueStore(self._database, self._services.clock, self._services.entropy, resource)
             self._queues[resource] = SharedQueue(resource, store, self._services, self)
         return self._queues[resource]
+
+    def look_soon(self, queue: SharedQueue) -> None:
+        """See what is left of operations that were there the last time."""
+        totals, resource = queue.store.totals, queue.resource
+        if totals is None or not totals.undone or resource in self._looking:
+            return
+
+        def look() -> None:
+            self._looking.discard(resource)
+            self._services.start(_look(queue), f"look at queue {resource}")
+
+        self._looking.add(resource)
+        self._services.clock.call_later(LOOK_EVERY, look)
 
     def heard(self, nudge: Nudge) -> None:
         if (queue := self._queues.get(nudge.queue)) is not None:
@@ -131,10 +153,7 @@ class QueueHub:
     async def look(self) -> None:
         """See whether what was stored is still there; what is not is told (``QueueLost``)."""
         for queue in list(self._queues.values()):
-            try:
-                await queue.store.look()
-            except DatabaseError:
-                continue  # it will be seen by whoever gets through next
+            await _look(queue)
 
     def post(self, resource: str, *, resume: bool) -> None:
         """Tell the other engines: at once, and what comes right after it together a moment later."""
@@ -149,3 +168,8 @@ class QueueHub:
     def _again(self, resource: str) -> None:
         if self._nudged.pop(resource):
             self.post(resource, resume=False)
+
+
+async def _look(queue: SharedQueue) -> None:
+    with suppress(DatabaseError):  # it will be seen by whoever gets through next
+        await queue.store.look()

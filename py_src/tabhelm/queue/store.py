@@ -117,7 +117,7 @@ class QueueStore(LedStore):
 
         async def body(tx: Transaction, book: Book) -> QueueStats:
             claims = tx.get_all(CLAIMS, KeyRange.prefix(self.resource))
-            came = await self._oldest(tx, book)
+            came = await self._oldest(tx, book)  # asked for last, awaited first
             totals = await book.totals()
             in_flight = min(totals.live, sum(len(claim["ordinals"]) for claim in await claims))
             age = None if came is None else max(0.0, self._clock.wall() - came)
@@ -130,10 +130,9 @@ class QueueStore(LedStore):
     async def _oldest(self, tx: Transaction, book: Book) -> float | None:
         """When the oldest operation came. Searched for from where the last one stood: browsers walk through the index
         entries of all that was deleted before it, one by one."""
-        asked = self._oldest_from(tx, self._searched)
+        found = await self._oldest_from(tx, self._searched)
         totals = await book.totals()
         before, self._as_of = self._as_of, (totals.born, totals.returned)
-        found = await asked
         if before != self._as_of and self._searched:  # other operations, or some that came back
             found = await self._oldest_from(tx, 0)
         if not found:
