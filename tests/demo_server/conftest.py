@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,6 @@ import pytest
 
 from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.token import FencingToken
-from tabhelm.testing import wait_for
 from tabhelm_build.demo_server import DemoServer
 
 FILES = {
@@ -30,7 +29,11 @@ FILES = {
 
 def until(happened: Callable[[], object], what: str) -> None:
     """Ask again and again, for at most ten seconds."""
-    asyncio.run(wait_for(happened, 10, what, interval=0.005))
+    # Not by asyncio.run(): it would leave the loop that pytest-asyncio keeps for its next test to nobody, unclosed.
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.005)
 
 
 @dataclass
