@@ -94,3 +94,31 @@ async def reply(send: Send, status: int, content: bytes, headers: Mapping[str, s
     raw.append((b"content-length", str(len(content)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": content})
+
+
+async def dispatch(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    request: Callable[[Scope, Receive, Send], Awaitable[None]],
+    close: Callable[[], Awaitable[None]],
+) -> None:
+    """What an application does with each kind of scope: ``request`` answers HTTP, ``close`` ends its lifespan, and
+    WebSockets are not wanted."""
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send, close)
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+    else:
+        await request(scope, receive, send)
+
+
+async def _lifespan(receive: Receive, send: Send, close: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            await close()
+            await send({"type": "lifespan.shutdown.complete"})
+            return

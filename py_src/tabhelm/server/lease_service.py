@@ -29,6 +29,7 @@ from tabhelm.server.asgi import (
     Scope,
     Send,
     TooLarge,
+    dispatch,
     header,
     read_body,
     respond,
@@ -115,22 +116,7 @@ class LeaseService:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: any path; its last segment names the resource."""
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            await self._request(scope, receive, send)
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                await self.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        await dispatch(scope, receive, send, self._request, self.close)
 
     # -- one request --------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from tabhelm.server.asgi import (
     Scope,
     Send,
     TooLarge,
+    dispatch,
     header,
     only_header,
     read_body,
@@ -115,22 +116,7 @@ class FencedReceiver(Generic[T]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: any path; mount it where senders expect it."""
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            await self._request(scope, receive, send)
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                await self.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        await dispatch(scope, receive, send, self._request, self.close)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         common = {"tabhelm-retention": str(int(self._retention)), "cache-control": "no-store"}
