@@ -134,7 +134,7 @@ export function checkUrl(what, value) {
   } catch {
     // told below
   }
-  throw bad(what, value, "a URL, absolute or relative to the page, is expected");
+  throw bad(what, value, "a URL is expected");
 }
 
 /**

@@ -278,7 +278,7 @@ class Tab extends Emitter {
     for (const queue of this.#queues.values()) {
       if (!queue.is(name, scope)) continue;
       if (Object.keys(read).length && !queue.sameOptions(read)) {
-        throw new TypeError(`queue "${name}" is already open with other options`);
+        throw new TypeError(`queue "${name}" is open with other options`);
       }
       return queue;
     }

@@ -81,9 +81,7 @@ class Election:
         self.status: State = Idle("starting")
         self.candidacy = Candidacy(self.key, policy, candidate, services, barred, lambda: self._overrun)
         self._loop = loop
-        self._authority = services.authorities.choice(
-            policy.authorities, resource, policy.lease, policy.lease_headers
-        )
+        self._authority = services.authorities.choice(policy.authorities, resource, policy.lease, policy.lease_headers)
         self._claim: _Claim | None = None
         self._news: Timer | None = None
         self._stop: str | None = None
