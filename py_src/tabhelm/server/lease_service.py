@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import math
 import random
 import re
@@ -35,14 +34,13 @@ from tabhelm.server.asgi import (
     respond,
     respond_to_nobody,
 )
-from tabhelm.server.contract import BUSY, FAILED, PLAIN, Problem, malformed, storable
-from tabhelm.server.effects import Denied
+from tabhelm.server.contract import BUSY, FAILED, PLAIN, Problem, malformed
 from tabhelm.server.lease_metrics import LeaseCount, LeaseMetrics
 from tabhelm.server.lease_rules import Ask, Exhausted, Granted, Held, Sights, acquire, release
 from tabhelm.server.lease_store import Decide, LeaseKey, LeaseRecord, LeaseStore, TooManyLeases
 from tabhelm.server.logs import escaped, log
-from tabhelm.server.receiver import everybody
 from tabhelm.server.store import R, StoreBusy
+from tabhelm.server.subjects import Authenticate, everybody, subject_of
 
 HELD = "urn:tabhelm:lease-held"
 EXHAUSTED = "urn:tabhelm:epochs-exhausted"
@@ -82,7 +80,7 @@ class LeaseService:
         self,
         store: LeaseStore,
         *,
-        authenticate: Callable[[Scope], str | Awaitable[str]] = everybody,
+        authenticate: Authenticate = everybody,
         min_ttl: float = 1.0,
         max_ttl: float = 600.0,
         max_wait: float = 10.0,
@@ -159,15 +157,10 @@ class LeaseService:
 
     async def _subject(self, scope: Scope) -> str:
         try:
-            found = self._authenticate(scope)
-            subject = await found if inspect.isawaitable(found) else found
-        except Denied as denial:
+            return await subject_of(self._authenticate, scope)
+        except Problem:
             self.metrics.count("denied")
-            title = "Sign in first" if denial.status == 401 else "This is not allowed"
-            raise Problem(denial.status, PLAIN, title, denial.reason) from denial
-        if not isinstance(subject, str) or not subject or not storable(subject):
-            raise TypeError(f"authenticate must return a non-empty text, it returned {ascii(subject)[:80]}")
-        return subject
+            raise
 
     async def _read(self, scope: Scope, receive: Receive) -> _Asked:
         media_type = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from tabhelm.fencing.guard import StrictGuard
@@ -36,14 +36,14 @@ from tabhelm.server.contract import (
     malformed,
     read_token,
     read_write,
-    storable,
 )
-from tabhelm.server.effects import Denied, Effect
+from tabhelm.server.effects import Effect
 from tabhelm.server.logs import escaped, log
 from tabhelm.server.metrics import UNKNOWN, ReceiverMetrics, What
 from tabhelm.server.processing import Refused, perform
 from tabhelm.server.retention import Sweeper
 from tabhelm.server.store import FenceStore, StoreBusy
+from tabhelm.server.subjects import Authenticate, everybody, subject_of
 
 T = TypeVar("T")
 DAY = 86_400.0
@@ -55,11 +55,6 @@ _COUNTED: Mapping[str, What] = {
     "retry": "retry",
     "skipped": "skipped",
 }
-
-
-def everybody(scope: Scope) -> str:
-    """The default of ``authenticate``: all senders are one subject, ``public``."""
-    return "public"
 
 
 class FencedReceiver(Generic[T]):
@@ -89,7 +84,7 @@ class FencedReceiver(Generic[T]):
         store: FenceStore[T],
         *,
         guard: StrictGuard | None = None,
-        authenticate: Callable[[Scope], str | Awaitable[str]] = everybody,
+        authenticate: Authenticate = everybody,
         retention: float = 30 * DAY,
         max_body: int = 4 * 2**20,
         max_operations: int = 1000,
@@ -167,15 +162,10 @@ class FencedReceiver(Generic[T]):
 
     async def _subject(self, scope: Scope) -> str:
         try:
-            found = self._authenticate(scope)
-            subject = await found if inspect.isawaitable(found) else found
-        except Denied as denial:
+            return await subject_of(self._authenticate, scope)
+        except Problem:
             self.metrics.count("denied")
-            title = "Sign in first" if denial.status == 401 else "This is not allowed"
-            raise Problem(denial.status, PLAIN, title, denial.reason) from denial
-        if not isinstance(subject, str) or not subject or not storable(subject):
-            raise TypeError(f"authenticate must return a non-empty text, it returned {ascii(subject)[:80]}")
-        return subject
+            raise
 
     async def _perform(self, write: Write, subject: str) -> list[Result]:
         resource = write.token.resource
