@@ -190,6 +190,7 @@ class Services:
     async def close(self) -> None:
         """End everything: no task, timer, channel or connection is left."""
         self.exchange.close()
+        self.queues.close()
         self.acting.close()
         self.updates.close()
         await self.history.close()
@@ -276,7 +277,7 @@ class Services:
             return None
 
     def _storage_wiped(self) -> None:
-        self.queues.storage_wiped()
+        self.queues.storage_changed()
         self.tasks.start(self.queues.look(), "look at the queues")
 
     def _storage_changed(self, change: DatabaseEvent) -> None:

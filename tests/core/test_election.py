@@ -226,6 +226,26 @@ def test_leaving_stops_everything_and_leaves_nothing_behind() -> None:
         world.run(main())
 
 
+def test_a_queue_leaves_no_timer_behind() -> None:
+    with World(8) as world:
+
+        async def main() -> None:
+            a, b = join(world, "a"), join(world, "b")
+            queues = [member.call(lambda member=member: member.tab.queue("q")) for member in (a, b)]  # type: ignore[misc]
+            await b.agent.start(queues[1].enqueue({"n": 1}))
+            await world.sleep(1.0)
+            await a.agent.start(queues[0].enqueue({"n": 2}))  # a will say so once more, and b look at what is left
+            await a.agent.start(queues[0].enqueue({"n": 3}))
+            await world.sleep(0.01)
+            for member in (a, b):
+                await member.agent.start(member.tab.leave("logout"))
+                await member.agent.start(member.services.close())
+            left = [timer for *_, agent, timer in world.loop._timers if agent in (a.agent, b.agent)]
+            assert [timer for timer in left if not timer.cancelled()] == []
+
+        world.run(main())
+
+
 def test_the_leading_state_says_epoch_and_since() -> None:
     with World(9) as world:
 

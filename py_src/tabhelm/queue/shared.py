@@ -12,7 +12,7 @@ from tabhelm.errors import DatabaseError
 from tabhelm.listeners import Listeners
 from tabhelm.messages import Nudge, encode
 from tabhelm.observe import Events, QueueLost
-from tabhelm.ports import Channel, Clock, Database, Entropy, Http
+from tabhelm.ports import Channel, Clock, Database, Entropy, Http, Timer
 from tabhelm.queue.records import QueueStats
 from tabhelm.queue.store import QueueStore
 
@@ -117,6 +117,13 @@ class QueueHub:
         """Queues that were told of a moment ago; true if there is more to tell since."""
         self._looking: set[str] = set()
         """Queues that are to be looked at."""
+        self._timers: set[Timer] = set()
+
+    def close(self) -> None:
+        """Tell and look no more."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
     def open(self, resource: str) -> SharedQueue:
         if resource not in self._queues:
@@ -135,7 +142,7 @@ class QueueHub:
             self._services.start(_look(queue), f"look at queue {resource}")
 
         self._looking.add(resource)
-        self._services.clock.call_later(LOOK_EVERY, look)
+        self._later(LOOK_EVERY, look)
 
     def heard(self, nudge: Nudge) -> None:
         if (queue := self._queues.get(nudge.queue)) is not None:
@@ -145,10 +152,6 @@ class QueueHub:
         """The database was closed or wiped: every count may be another."""
         for queue in self._queues.values():
             queue.heard(Nudge(self._engine_id, queue.resource))
-
-    def storage_wiped(self) -> None:
-        """The database is another one than before."""
-        self.storage_changed()
 
     async def look(self) -> None:
         """See whether what was stored is still there; what is not is told (``QueueLost``)."""
@@ -163,7 +166,15 @@ class QueueHub:
         self._channel.post(encode(Nudge(self._engine_id, resource, resume)))
         if not resume:
             self._nudged[resource] = False
-            self._services.clock.call_later(NUDGE_EVERY, lambda: self._again(resource))
+            self._later(NUDGE_EVERY, lambda: self._again(resource))
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        def due() -> None:
+            self._timers.discard(timer)
+            act()
+
+        timer = self._services.clock.call_later(seconds, due)
+        self._timers.add(timer)
 
     def _again(self, resource: str) -> None:
         if self._nudged.pop(resource):
