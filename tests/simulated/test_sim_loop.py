@@ -155,6 +155,26 @@ def test_a_dead_agent_never_runs_again_and_says_nothing() -> None:
     assert ended == ["finally"], "disposal closes the coroutine, after the world's end only"
 
 
+def test_what_is_closed_at_the_end_finds_the_worlds_own_loop() -> None:
+    seen: list[asyncio.AbstractEventLoop] = []
+
+    async def body() -> None:
+        try:
+            await asyncio.sleep(1)
+        finally:
+            seen.append(asyncio.gather().get_loop())  # no loop running: asyncio would make one, closed by nobody
+
+    async def main(world: World) -> None:
+        world.agent("page").start(body())
+        await world.sleep(0.5)
+
+    with World(1) as world:
+        world.run(main(world))
+    assert seen == [world.loop]
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()
+
+
 def test_waiting_for_ever_is_an_error() -> None:
     with World(1) as world:
         page = world.agent("page")

@@ -230,6 +230,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         for agent in self._agents:
             agent.die()
         self._timers.clear()
+        # The running loop meanwhile, as in life: a ``finally`` that asks asyncio for its loop would have one made else,
+        # which nobody closes.
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            self._bury_all()
+        finally:
+            asyncio._set_running_loop(running)
+        self._agents = [self.root]
+        self._candidates.clear()
+        self.close()
+
+    def _bury_all(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for _ in range(10):
@@ -238,9 +251,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     agent.tasks = []
                 for task in tasks:
                     _bury(task)
-        self._agents = [self.root]
-        self._candidates.clear()
-        self.close()
 
     def _make_task(self, loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         context = options.get("context")
