@@ -249,7 +249,9 @@ export class Session {
       this.#mute = loss.mute && this.#mute + loss.mute;
       const fell = this.#mute >= MUTE && this.#fallBack(`the engine "${link.engineName}" ${loss.message}`);
       const alone = this.host === "window"; // an engine in this very page is not joined by going round
-      if (loss.next && !alone) this.#incarnation = (this.#incarnation % ENGINES) + 1;
+      // An engine that is said to be dead again perhaps lives, with locks that this page cannot see: the user cleared the
+      // site's data under older tabs.
+      if ((loss.next || tried[0] || this.#retries) && !alone) this.#incarnation = (this.#incarnation % ENGINES) + 1;
       if (loss.refused) {
         const error = new TabhelmError("refused", `the engine "${link.engineName}" ${loss.message}`);
         if (FINAL.test(loss.refused)) this.#refusal = error;

@@ -91,3 +91,26 @@ async def test_what_waited_and_is_gone_is_told_by_every_tab(driven: DrivenBrowse
         assert (await stats(tab))["queued"] == 0
     assert "value" in await attempt(tabs[1], "enqueue", {"kind": "note"}), "it goes on"
     assert (await changes(tabs[1]))[-1] == "wiped"
+
+
+async def test_a_page_opened_afterwards_has_locks_of_its_own_and_finds_an_engine_that_sees_them(
+    driven: DrivenBrowser, site: Site
+) -> None:
+    """Chromium gives it another lock manager than the pages and workers that live on, and their SharedWorker by name."""
+    old = await queueing(driven, site)
+    await enqueue(old, operations("before", 5))
+    await drained(old, done=5)
+    await driven.wipe(site.url)
+    await told(old, "wiped")
+    new = await queueing(driven, site)
+    for name, tab in (("old", old), ("new", new)):
+        await enqueue(tab, operations(name, 5))
+
+    async def all_applied() -> bool:
+        return len(await site.effects()) == 15
+
+    await until(all_applied, "what both pages enqueued to be applied", 60)
+    await judge(site, await acknowledged(old, new))
+    assert await new.evaluate("() => hosts") == [], "it stays connected"
+    for tab in (old, new):
+        assert await uncaught(tab) == []
