@@ -126,8 +126,8 @@ class Tab:
 
         Raises:
             InvalidName: a name is not allowed.
-            InvalidOptions: an option is unknown or not valid; or there is both a loop and something to send by; or this
-                tab flushes the queue already, with other options.
+            InvalidOptions: an option is unknown or not valid; or there is both a loop and something to send by, or with
+                ``flush=True`` neither; or this tab flushes the queue already, with other options.
             NotJoined: the tab has left.
         """
         self._require_joined()
@@ -139,6 +139,11 @@ class Tab:
         resource = queue_resource(self.services.app, name, scope)
         key = resource.token_resource
         flushes = flush is not False and (sends or loop is not None)
+        if flush and not flushes:
+            raise InvalidOptions(
+                f"queue {name!r}: flush {flush!r} is not valid where there is nothing to send by: name an endpoint, a "
+                "sender or a loop, or leave it out"
+            )
         if flushes and self._flushing.get(key, (options, loop)) != (options, loop) and key in self._elections:
             raise InvalidOptions(
                 f"queue {name!r} is already open with other options: this tab would go by the first ones"
