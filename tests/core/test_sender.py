@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from email.utils import formatdate
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tabhelm.fencing import FencingToken
 from tabhelm.fencing.reply import read_reply, retry_after
@@ -127,6 +130,31 @@ def test_statuses(status: int, body: Any, kind: str) -> None:
 )
 def test_retry_after(value: Any, seconds: float | None) -> None:
     assert retry_after(value) == seconds
+
+
+@pytest.mark.parametrize(
+    ("until", "date", "seconds"),
+    [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:00 GMT", 37.0),
+        ("Wed, 01 Mar 2028 00:00:05 GMT", "Tue, 29 Feb 2028 23:59:55 GMT", 10.0),
+        ("Sat, 01 Jan 2028 00:10:00 GMT", "Fri, 31 Dec 2027 23:59:00 GMT", 660.0),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:49:00 GMT", 0.0),  # over already
+        ("Mon, 07 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:49:00 GMT", 3600.0),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", None, None),  # by whose clock?
+        ("Sunday, 06-Nov-94 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:00 GMT", None),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", "now", None),
+    ],
+)
+def test_a_date_to_retry_after_is_taken_from_the_answers_own(
+    until: str, date: str | None, seconds: float | None
+) -> None:
+    headers = {"retry_after": until} | ({} if date is None else {"date": date})
+    assert read_reply(answer(503, "", **headers), TOKEN, 2).retry_after == seconds
+
+
+@given(st.integers(0, 2**35), st.integers(0, 3_600))
+def test_every_date_is_read(at: int, later: int) -> None:
+    assert retry_after(formatdate(at + later, usegmt=True), formatdate(at, usegmt=True)) == later
 
 
 def test_payloads_go_into_the_body_as_they_are() -> None:

@@ -7,6 +7,7 @@ redirect) is *unknown*, never success.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,10 @@ from tabhelm.json_text import loads
 from tabhelm.ports import HttpAnswer
 
 MAX_RETRY_AFTER = 3600.0
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_DATE = re.compile(
+    rf"[A-Z][a-z]{{2}}, ([0-9]{{2}}) ({'|'.join(_MONTHS)}) ([0-9]{{4}}) ([0-9]{{2}}):([0-9]{{2}}):([0-9]{{2}}) GMT"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ def read_reply(answer: HttpAnswer, token: FencingToken, expected: int) -> Reply:
     shown = f"HTTP {answer.status}"
     if answer.redirected:
         return Reply("unknown", f"{shown} after a redirect")
-    wait = retry_after(answer.headers.get("retry-after"))
+    wait = retry_after(answer.headers.get("retry-after"), answer.headers.get("date"))
     if answer.status == 200:
         results = _results(answer.body)
         if results is None or len(results) != expected:
@@ -62,13 +67,27 @@ def read_reply(answer: HttpAnswer, token: FencingToken, expected: int) -> Reply:
     return Reply("unknown", shown, retry_after=wait, problem=kind)
 
 
-def retry_after(value: Any) -> float | None:
-    """Seconds of a ``Retry-After`` in its number form, at most an hour; ``None`` if there is none we can use.
+def retry_after(value: Any, date: Any = None) -> float | None:
+    """Seconds of a ``Retry-After``, at most an hour; ``None`` if there is none we can use.
 
-    The date form is not used: it would compare the server's clock with ours.
+    Its date form is taken from the answer's own ``date``, for the server's clock and ours are never compared: without
+    that it is of no use.
     """
     seconds = _seconds(value)
+    if seconds is None and (until := _moment(value)) is not None and (now := _moment(date)) is not None:
+        seconds = max(0.0, until - now)
     return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
+
+
+def _moment(value: Any) -> float | None:
+    """Seconds since 1970 of a date as HTTP writes them today (RFC 9110, IMF-fixdate)."""
+    found = _DATE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    day, month, year, *time = (int(part) if part.isdecimal() else _MONTHS.index(part) for part in found.groups())
+    year, month = (year, month - 2) if month > 1 else (year - 1, month + 10)  # from March on: a leap day comes last
+    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719_469
+    return days * 86_400.0 + time[0] * 3_600 + time[1] * 60 + time[2]
 
 
 def _seconds(value: Any) -> float | None:
