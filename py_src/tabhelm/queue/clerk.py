@@ -105,7 +105,6 @@ class Clerk:
         return found
 
     def _told(self, settlements: Iterable[Settlement], found: Found) -> None:
-        self._shift.queue.committed(sum(len(each.done) for each in settlements))
         self._report_dead(found.dead)
         if settlements or found.claims or found.dead:
             self._shift.changed()
@@ -169,7 +168,6 @@ class Clerk:
         if done:
             await self._delete(done)
             scarcity.sent += done
-            shift.queue.committed(len(done))
         else:
             await shift.context.sleep(shift.pace.storage_failed())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,13 +12,12 @@ from tabhelm.listeners import Listeners
 from tabhelm.messages import Nudge, encode
 from tabhelm.observe import Events, QueueLost
 from tabhelm.ports import Channel, Clock, Database, Entropy, Http, Timer
+from tabhelm.queue.rate import Rate
 from tabhelm.queue.records import QueueStats
 from tabhelm.queue.store import QueueStore
 
 NUDGE_EVERY = 0.02
 """Seconds: what changes more often is told to the other engines no more often."""
-RATE_WINDOW = 10.0
-"""Seconds that the rate of a queue is taken over."""
 LOOK_EVERY = 5.0
 """Seconds in which changes by others make one look at what is left, so that nothing is called lost that was sent."""
 
@@ -45,18 +43,14 @@ class SharedQueue:
         self.last_error: str | None = None
         self._hub = hub
         self._listeners: Listeners[[]] = Listeners(f"subscriber of queue {resource}", services.events.failed)
-        self._committed: deque[tuple[float, int]] = deque()
+        self._rate = Rate()
         store.on_lost = self._lost
 
     def changed(self) -> None:
         """We changed something: tell our own listeners and the other engines."""
+        self._saw()
         self._listeners.tell()
         self._hub.post(self.resource, resume=False)
-
-    def committed(self, count: int) -> None:
-        """So many operations were committed just now, for the rate."""
-        if count:
-            self._committed.append((self.services.clock.monotonic(), count))
 
     async def stats(self) -> QueueStats:
         """How many operations are in which state, and how fast they go.
@@ -64,13 +58,21 @@ class SharedQueue:
         Raises:
             DatabaseError: the store could not be read.
         """
-        return replace(await self.store.stats(), rate=self._rate())
+        stats = await self.store.stats()
+        return replace(stats, rate=self._rate.per_second(self._saw()))
 
-    def _rate(self) -> float:
-        since = self.services.clock.monotonic() - RATE_WINDOW
-        while self._committed and self._committed[0][0] < since:
-            self._committed.popleft()
-        return sum(count for _, count in self._committed) / RATE_WINDOW
+    async def look(self) -> None:
+        """See what is left, and how much was done, whoever did it."""
+        with suppress(DatabaseError):  # it will be seen by whoever gets through next
+            await self.store.look()
+            self._saw()
+
+    def _saw(self) -> float:
+        """Note how much is done by now, by whatever the last transaction found; gives the time."""
+        now = self.services.clock.monotonic()
+        if (totals := self.store.totals) is not None:
+            self._rate.saw(now, totals)
+        return now
 
     def pause(self, reason: str) -> None:
         """Stop sending until ``resume``: no retry can help (signed out, not allowed)."""
@@ -139,7 +141,7 @@ class QueueHub:
 
         def look() -> None:
             self._looking.discard(resource)
-            self._services.start(_look(queue), f"look at queue {resource}")
+            self._services.start(queue.look(), f"look at queue {resource}")
 
         self._looking.add(resource)
         self._later(LOOK_EVERY, look)
@@ -156,7 +158,7 @@ class QueueHub:
     async def look(self) -> None:
         """See whether what was stored is still there; what is not is told (``QueueLost``)."""
         for queue in list(self._queues.values()):
-            await _look(queue)
+            await queue.look()
 
     def post(self, resource: str, *, resume: bool) -> None:
         """Tell the other engines: at once, and what comes right after it together a moment later."""
@@ -179,8 +181,3 @@ class QueueHub:
     def _again(self, resource: str) -> None:
         if self._nudged.pop(resource):
             self.post(resource, resume=False)
-
-
-async def _look(queue: SharedQueue) -> None:
-    with suppress(DatabaseError):  # it will be seen by whoever gets through next
-        await queue.store.look()
