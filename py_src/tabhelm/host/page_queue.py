@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tabhelm.errors import InvalidOptions, InvalidPayload, MalformedMessage, TabhelmError
+from tabhelm.host.coalescing import COALESCE, Coalescer
 from tabhelm.host.page_sender import PageFunctions, PageSender, operation_view, page_headers
 from tabhelm.host.views import stats_view
 from tabhelm.host.wire import Message, Post, field, optional_text, words
 from tabhelm.json_text import loads
 from tabhelm.leadership.candidacy import UNHEALTHY
-from tabhelm.ports import Timer
 from tabhelm.ports.database import Opaque
 from tabhelm.queue import NewOperation, Queue
 from tabhelm.queue.options import QueueOptions
@@ -20,8 +20,8 @@ from tabhelm.queue.records import DEFAULT_PARTITION, drawn_at
 from tabhelm.services import Services
 from tabhelm.tab import Tab
 
-COALESCE = 0.05
-"""Seconds in which changes of roster or queue become one message to the page."""
+STATS_EVERY = 0.2
+"""Seconds between two figures of a queue, each of which costs a transaction."""
 FRESH = 2.0
 """Seconds for which an id counts as drawn for this very call. A call that is read later was perhaps given to another
 engine meanwhile, by a page that had given this one up, and its operation sent and settled."""
@@ -47,7 +47,7 @@ class PageQueues:
         self._queues: dict[str, Queue | TabhelmError] = {}
         """By the page's handle; the error of one that could not be opened answers its calls."""
         self._unsubscribe: list[Callable[[], None]] = []
-        self._timers: dict[str, Timer] = {}
+        self._coalescer = Coalescer(services.ports.clock, STATS_EVERY)
         self._functions = PageFunctions(post, self._lost)
         self.handlers: dict[str, Callable[[Message], None]] = {"queue": self._queue} | self._functions.handlers
         self.calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
@@ -64,8 +64,7 @@ class PageQueues:
         """The page is gone."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
-        for timer in self._timers.values():
-            timer.cancel()
+        self._coalescer.end()
 
     def say_all(self) -> None:
         """The page goes on after a standstill."""
@@ -139,7 +138,11 @@ class PageQueues:
         values: list[Opaque] = []
         letters = []
         for letter in await self._handle(params).dead_letters():
-            view = operation_view(letter, values) | {"reason": letter.reason}
+            view = operation_view(letter, values) | {
+                "reason": letter.reason,
+                "diedAtMs": letter.died_at * 1000,
+                "blocks": letter.blocks,
+            }
             if letter.value is None:
                 view["payload"] = loads(letter.payload)
             letters.append(view)
@@ -160,14 +163,7 @@ class PageQueues:
     # -- telling the page ---------------------------------------------------------------------------------------------
 
     def _soon(self, handle: str) -> None:
-        if handle in self._timers:
-            return
-
-        def due() -> None:
-            del self._timers[handle]
-            self._say_stats(handle)
-
-        self._timers[handle] = self._services.ports.clock.call_later(COALESCE, due)
+        self._coalescer.soon(handle, lambda: self._say_stats(handle))
 
     def _say_stats(self, handle: str) -> None:
         if not self._quiet():
@@ -207,3 +203,6 @@ def _new_operation(item: Any, value: Any, now: float) -> NewOperation:
     except ValueError as error:
         raise InvalidPayload(f"payload of operation {op_id!r} is not JSON text: {error}") from None
     return NewOperation(op_id, payload, partition, fresh)
+
+
+__all__ = ["COALESCE", "STATS_EVERY", "PageQueues", "WithValues"]

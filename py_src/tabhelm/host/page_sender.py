@@ -48,8 +48,8 @@ class PageFunctions:
         call = self._last
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[call] = queue, answer
-        self._post({"type": kind, "queue": queue, "call": call, **fields}, values)
         try:
+            self._post({"type": kind, "queue": queue, "call": call, **fields}, values)
             told = await answer
         except asyncio.CancelledError:
             self._post({"type": "unsend", "queue": queue, "call": call, "reason": why()})
