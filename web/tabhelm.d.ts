@@ -620,7 +620,7 @@ export interface QueueStats {
   dead: number;
   /** Of all payloads, dead ones included. */
   bytes: number;
-  /** Operations committed in a second, over the last ten, by this tab's engine. */
+  /** Operations done in a second, over the last ten, whichever tab sent them: as this tab's engine saw it. */
   ratePerSecond: number;
   /** Partitions that wait for a person (`rejected: "block"`). */
   blocked: number;
@@ -646,6 +646,10 @@ export interface DeadLetter {
   attempts: number;
   /** Unix time. */
   enqueuedAtMs: number;
+  /** When it died, in Unix time. */
+  diedAtMs: number;
+  /** Its partition waits until this one is retried or removed (`rejected: "block"`). */
+  blocks: boolean;
   [field: string]: unknown;
 }
 
