@@ -32,6 +32,7 @@ TabhelmError
 │   ├── KeyExists                         a record with this unique key is already there
 │   └── ForeignAwait       (RuntimeError) a transaction body awaited something that is not its transaction's
 ├── Unreachable                           an HTTP request got no answer: its outcome is unknown
+├── NoHeaders                             the app's own headers for a request could not be had; it was not sent
 ├── IdentifierReused       (ValueError)   an operation id came again with another payload
 ├── AlreadyStanding        (ValueError)   this tab stands for the resource already
 ├── CircuitOpen                           a leader's downstream dependency failed too often; it is not asked now
@@ -301,6 +302,13 @@ class LeaseRefused(TabhelmError):
     """A lease service answered, but neither gave the lease nor said who has it; the message says what it did."""
 
     code = "lease-refused"
+
+
+class NoHeaders(TabhelmError):
+    """The app's own headers for a request could not be had: its function failed, took too long, or gave something else.
+    Nothing was sent; the message names the option."""
+
+    code = "no-headers"
 
 
 class IdentifierReused(TabhelmError, ValueError):

@@ -16,6 +16,8 @@ from tabhelm.ports.clock import Clock
 
 T = TypeVar("T")
 OnFailure = Callable[[str, BaseException], None]
+GRACE = 1.0
+"""Seconds that what was cancelled has to end; then nobody waits for it any more."""
 
 
 class Tasks:
@@ -54,7 +56,11 @@ class Tasks:
 
 
 async def within(clock: Clock, seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await ``coroutine`` for at most ``seconds``; then cancel it and raise ``TimeoutError``."""
+    """Await ``coroutine`` for at most ``seconds``, then cancel it and wait until it has ended: for code of ours.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
     task = asyncio.get_running_loop().create_task(coroutine)
     expired = False
 
@@ -73,3 +79,41 @@ async def within(clock: Clock, seconds: float, coroutine: Coroutine[Any, Any, T]
         raise
     finally:
         timer.cancel()
+
+
+async def by_deadline(clock: Clock, seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
+    """As ``within``, for code of the app, which may be deaf to its end: it goes on alone if it will not end soon.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    task = asyncio.get_running_loop().create_task(coroutine)
+    try:
+        if not await _ended(clock, seconds, task):
+            task.cancel()
+            await _ended(clock, GRACE, task)
+            raise TimeoutError(f"took longer than {seconds:g} s")
+    except asyncio.CancelledError:
+        task.cancel()
+        await _ended(clock, GRACE, task)
+        raise
+    return task.result()
+
+
+async def _ended(clock: Clock, seconds: float, task: asyncio.Task[Any]) -> bool:
+    """Wait for a task, and no longer than so; whether it has ended."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(*_: object) -> None:
+        if not over.done():
+            over.set_result(None)
+        if task.done() and not task.cancelled():
+            task.exception()  # somebody looked at it, should nobody else do so
+
+    task.add_done_callback(end)
+    timer = clock.call_later(seconds, end)
+    try:
+        await over
+    finally:
+        timer.cancel()
+    return task.done()

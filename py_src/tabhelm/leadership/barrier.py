@@ -76,7 +76,7 @@ async def write(
         others = await more() if more is not None else {}
         token = stream.next_token()
         headers = {
-            "Accept": "application/json",
+            "accept": "application/json",
             **others,
             "Fencing-Token": token_header(token),
             "Content-Type": "application/json",

@@ -4,30 +4,31 @@ what came of it."""
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from tabhelm.errors import InvalidOptions, LeadershipLost
+from tabhelm.app_headers import ask
+from tabhelm.errors import LeadershipLost, NoHeaders
 from tabhelm.fencing.reply import Reply
 from tabhelm.leadership import LeaderContext
 from tabhelm.leadership.barrier import try_barrier, write
 from tabhelm.leadership.tenure import TokenStream
-from tabhelm.queue.deadline import by_deadline
-from tabhelm.queue.options import HeaderSource, QueueOptions, checked_headers
+from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.records import Operation, Outcome
-from tabhelm.queue.sender import read_outcomes, read_single, request_body
+from tabhelm.queue.sender import json_payloads, read_outcomes, read_single, request_body
 from tabhelm.queue.sending import Sender, Sending, matched
 from tabhelm.queue.shared import QueueServices
+from tabhelm.tasks import by_deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of one send. ``answered``: ``outcomes`` hold. ``failed``: the sender raised, or took too long. The
-    others as ``Reply`` has them."""
+    """What came of one send. ``answered``: ``outcomes`` hold. ``refused``: so do they, and nothing was sent: of some
+    operations it is known that they cannot be. ``failed``: the sender raised, or took too long. The others as ``Reply``
+    has them."""
 
-    kind: Literal["answered", "busy", "denied", "unfit", "unknown", "failed"]
+    kind: Literal["answered", "refused", "busy", "denied", "unfit", "unknown", "failed"]
     detail: str = ""
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     retry_after: float | None = None
@@ -42,6 +43,9 @@ class Carrier(Protocol):
 
     async def ready(self, stream: TokenStream) -> Sent | None:
         """Whatever must be done once before the first send of a tenure: what came of it, or ``None`` if it is done."""
+
+    def doubt(self) -> None:
+        """Have ``ready`` do it again."""
 
     async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent: ...
 
@@ -64,24 +68,30 @@ class HttpCarrier:
         services = self._services
         try:
             reply = await try_barrier(services.http, self.endpoint, self._tenure, stream, services.events, self._more)
-        except _NoHeaders as error:
+        except NoHeaders as error:
             return Sent("busy", str(error))
         self._raised = reply.kind == "answered"
         return _sent(reply, {})
 
+    def doubt(self) -> None:
+        self._raised = False
+
     async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
-        services, key, body = self._services, None, ""
+        services, key = self._services, None
+        texts, refused = json_payloads(operations)
+        if refused:
+            return Sent("refused", outcomes=refused)  # the others are claimed again without them
         if self.each:
             # A receiver takes the token's stream for the partition of a single operation.
-            key, body, stream = operations[0].op_id, operations[0].payload, self._tenure.stream(operations[0].partition)
+            key, body, stream = operations[0].op_id, texts[0], self._tenure.stream(operations[0].partition)
         else:
-            body = request_body(operations)
+            body = request_body(operations, texts)
         try:
             reply = await write(
                 services.http, self.endpoint, self._tenure, stream, services.events, body, len(operations),
                 timeout=self._timeout, key=key, more=self._more,
             )  # fmt: skip
-        except _NoHeaders as error:
+        except NoHeaders as error:
             return Sent("busy", str(error))
         if self.each:
             return _sent(*read_single(reply, operations[0]))
@@ -91,35 +101,7 @@ class HttpCarrier:
         return _sent(reply, outcomes)
 
     async def _more(self) -> Mapping[str, str]:
-        return await further_headers(self._headers, self._services, self._timeout)
-
-
-class _NoHeaders(Exception):
-    """The app's own headers could not be had: nothing was sent."""
-
-
-async def further_headers(source: HeaderSource | None, services: QueueServices, timeout: float) -> Mapping[str, str]:
-    """The app's own headers for one request.
-
-    Raises:
-        _NoHeaders: its function failed.
-    """
-    if source is None or isinstance(source, Mapping):
-        return source or {}
-    try:
-        given = source()
-        if inspect.isawaitable(given):
-            given = await by_deadline(services.clock, timeout, _awaited(given))
-        return checked_headers(given)
-    except InvalidOptions as error:
-        raise _NoHeaders(str(error)) from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise _NoHeaders("the headers function was cancelled") from None  # what it awaited was, not this send
-    except Exception as error:
-        raise _NoHeaders(f"the headers function failed: {_named(error)}") from error
+        return await ask(self._headers, self._services.clock, self._timeout, "headers")
 
 
 class OwnCarrier:
@@ -134,6 +116,9 @@ class OwnCarrier:
 
     async def ready(self, stream: TokenStream) -> Sent | None:
         return None
+
+    def doubt(self) -> None:
+        pass
 
     async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
         sending = Sending(
@@ -161,10 +146,6 @@ class OwnCarrier:
             # Whatever it says: an error's text never decides over an operation.
             self._tenure.ensure()
             return Sent("failed", _named(error))
-
-
-async def _awaited(given: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
-    return await given
 
 
 async def _called(sender: Sender, operations: Sequence[Operation], sending: Sending) -> Sequence[Outcome]:

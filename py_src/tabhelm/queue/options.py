@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from tabhelm.app_headers import HeaderSource, checked
 from tabhelm.errors import InvalidOptions
 from tabhelm.json_text import is_number
 from tabhelm.queue.sending import Sender
@@ -14,10 +14,6 @@ from tabhelm.queue.sending import Sender
 Mode = Literal["batch", "single"]
 Rejected = Literal["dead", "block"]
 Payloads = Literal["json", "clone"]
-HeaderSource = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[^\0\r\n\u0100-\U0010ffff]*")
-OUR_HEADERS = frozenset({"fencing-token", "idempotency-key", "content-type"})
 MAX_LANES = 16
 MAX_BATCH = 1000
 
@@ -84,7 +80,8 @@ class QueueOptions:
         _one_of("payloads", self.payloads, get_args(Payloads))
         if self.payloads == "clone" and self.endpoint is not None and self.sender is None:
             raise InvalidOptions("payloads 'clone' needs a sender of your own: over HTTP a payload is JSON")
-        _headers(self.headers)
+        if self.headers is not None and not callable(self.headers):
+            checked(self.headers, "headers")
 
     @classmethod
     def from_wire(cls, value: Mapping[str, Any], **own: Any) -> QueueOptions:
@@ -124,29 +121,6 @@ def options_from(given: QueueOptions | None, settings: Mapping[str, Any]) -> Que
     if unknown := [key for key in settings if key not in known]:
         raise InvalidOptions(f"queue option {unknown[0]!r} is unknown: known are {', '.join(sorted(known))}")
     return given or QueueOptions(**settings)
-
-
-def checked_headers(headers: object) -> dict[str, str]:
-    """More headers, as a dictionary.
-
-    Raises:
-        InvalidOptions: not a mapping of texts, or one that names a header of ours.
-    """
-    if not isinstance(headers, Mapping):
-        raise _wrong("headers", headers, "a mapping of texts, or a function that gives one,")
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str) or not _HEADER_NAME.fullmatch(name):
-            raise InvalidOptions(f"headers: {name!r:.60} is not valid: names and values are texts")
-        if not _HEADER_VALUE.fullmatch(value):  # and not shown: it may be a secret
-            raise InvalidOptions(f"headers: the value of {name!r:.60} holds what no header can: a line break, say")
-        if name.lower() in OUR_HEADERS:
-            raise InvalidOptions(f"headers: {name!r} is tabhelm's own: leave it out")
-    return dict(headers)
-
-
-def _headers(value: object) -> None:
-    if value is not None and not callable(value):
-        checked_headers(value)
 
 
 def _wrong(key: str, value: object, expected: str) -> InvalidOptions:
