@@ -73,17 +73,27 @@ class Delivery:
             await self._reached(sent)
             pace.answered(operations)
             return pace.judged(operations, dict(sent.outcomes))
-        if sent.kind == "unfit" and len(operations) == 1:
-            only = operations[0].op_id
-            return {only: Outcome(only, "rejected", sent.detail)}, {}
+        if sent.kind == "refused":
+            return dict(sent.outcomes), {}
         if sent.kind == "unfit":
-            pace.size = max(1, len(operations) // 2)
-            return {}, {}
+            pace.unfit(operations)
+            only = operations[0].op_id
+            return {only: Outcome(only, "rejected", sent.detail)} if len(operations) == 1 else {}, {}
         if sent.kind in ("busy", "denied"):
             self._not_sent(sent)
             return {}, {}
         self._shift.queue.last_error = sent.detail
-        return pace.failed(operations, sent)
+        alone = len(operations) == 1 and sent.kind == "unknown" and not pace.passed_by(operations[0])
+        return pace.failed(operations, sent, well=alone and await self._well(carrier, stream))
+
+    async def _well(self, carrier: Carrier, stream: TokenStream) -> bool:
+        """Whether the endpoint takes an empty batch, though not the operation that was sent alone. If it does not,
+        nothing else is sent before it does."""
+        carrier.doubt()
+        sent = await carrier.ready(stream)
+        if sent is not None and sent.kind in ("busy", "denied"):
+            self._not_sent(sent)
+        return sent is not None and sent.kind == "answered"
 
     async def _reached(self, sent: Sent) -> None:
         """The receiver answers: forget its failures, and learn how long it remembers operation ids."""
@@ -97,13 +107,12 @@ class Delivery:
                 await shift.stored(partial(queue.store.note_retention, sent.retention), full=True)
 
     def _not_sent(self, sent: Sent) -> None:
-        """Pause where only a person can help, else wait."""
+        """Pause where only a person can help, else wait: whatever it is, it will be the same in a moment."""
         queue = self._shift.queue
         if sent.kind == "denied":
             if queue.paused != sent.detail:
                 queue.services.events.emit(QueuePaused(queue.resource, sent.detail))
             queue.pause(sent.detail)
             return
-        if sent.kind == "busy" or sent.silent or sent.kind == "unknown":
-            self._shift.pace.not_reached(sent)
+        self._shift.pace.not_reached(sent)
         queue.last_error = sent.detail

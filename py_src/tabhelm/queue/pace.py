@@ -2,8 +2,8 @@
 
 A failure of many operations says nothing of any of them: the next batch is half as large, until one fails alone. What
 fails alone, though others got through since it last did, is a *suspect*: its failures count as its own, and it is sent
-by itself from then on. While nothing gets through, the receiver is to blame: everything waits, and nobody is counted
-out.
+by itself from then on. Where nothing else could be sent meanwhile, an empty batch tells the two apart. While nothing
+gets through, the receiver is to blame: everything waits, and nobody is counted out.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Pace:
         """Operations in the next claim."""
         self.alone: dict[str, str] = {}
         """Suspects, each to be sent by itself, with their partitions."""
+        self._most = options.batch
+        """What ``size`` grows to: less once the receiver would not take as many."""
         self._clock = clock
         self._entropy = entropy
         self._options = options
@@ -58,7 +60,7 @@ class Pace:
         """It works: forget failures, and send more at a time."""
         self.reached()
         self._answers += 1
-        self.size = min(self._options.batch, self.size * 2)
+        self.size = min(self._most, self.size * 2)
         for operation in operations:
             self._clear(operation)
 
@@ -67,30 +69,48 @@ class Pace:
         self._backoff.reset()
         self._failures = 0
 
+    def unfit(self, operations: Sequence[Operation]) -> None:
+        """The receiver will not take these in one request, now or ever: fewer at a time, in this tenure. Unless one is
+        refused alone: it may have been why others were refused with it."""
+        if len(operations) == 1:
+            self._most = self._options.batch
+        else:
+            self._most = self.size = max(1, min(self._most, len(operations) // 2))
+
     def not_reached(self, sent: Sent) -> None:
         """Nothing can be sent now, whatever it is."""
         self.wait(max(self._backoff.next(), sent.retry_after or 0.0))
 
-    def failed(self, operations: Sequence[Operation], sent: Sent) -> tuple[dict[str, Outcome], dict[str, float]]:
-        """A send of unknown outcome: what to write down of each operation, and for how long it waits."""
+    def passed_by(self, operation: Operation) -> bool:
+        """Whether others were answered since it failed last."""
+        return self._answers > self._answers_at.get(operation.op_id, self._answers)
+
+    def failed(
+        self, operations: Sequence[Operation], sent: Sent, *, well: bool = False
+    ) -> tuple[dict[str, Outcome], dict[str, float]]:
+        """A send of unknown outcome: what to write down of each operation, and for how long it waits. ``well``: the
+        endpoint took an empty batch right after it."""
         if len(operations) > 1:
             self.size = max(1, len(operations) // 2)
             calm = self._entropy.uniform(self._options.base_delay / 2, self._options.base_delay)
             self.wait(max(self._backoff.next() if sent.silent else calm, sent.retry_after or 0.0))
             return {item.op_id: Outcome(item.op_id, "unknown", sent.detail) for item in operations}, {}
         (operation,) = operations
-        own = sent.kind == "failed"
-        guilty = own or self._answers > self._answers_at.get(operation.op_id, self._answers)
+        failed = {operation.op_id: Outcome(operation.op_id, "failed", sent.detail, sent.retry_after)}
+        guilty = sent.kind == "failed" or self.passed_by(operation)
         self._suspect(operation)
         if guilty:
             self._failures += 1
             if self._failures > 1:
                 self.wait(self._backoff.next())
-            outcome = Outcome(operation.op_id, "failed", sent.detail, sent.retry_after)
-            return self.judged([operation], {operation.op_id: outcome})
+            return self.judged([operation], failed)
+        # Nothing gets through: no faster than to a receiver that is down. The other partitions go first.
         self.not_reached(sent)
-        # Alone and still failing: let the other partitions go first.
-        return {operation.op_id: Outcome(operation.op_id, "unknown", sent.detail)}, {operation.op_id: self.pause * 2}
+        if not well:
+            unknown = Outcome(operation.op_id, "unknown", sent.detail)
+            return {operation.op_id: unknown}, {operation.op_id: self.pause * 2}
+        outcomes, delays = self.judged([operation], failed)
+        return outcomes, {op_id: max(delay, self.pause * 2) for op_id, delay in delays.items()}
 
     def judged(
         self, operations: Sequence[Operation], outcomes: dict[str, Outcome]

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from tabhelm.errors import NotCloneable
 from tabhelm.fencing.reply import Reply, retry_after
-from tabhelm.queue.records import Operation, Outcome
+from tabhelm.json_text import deeper_than, exact_text
+from tabhelm.queue.records import MAX_PAYLOAD_DEPTH, Operation, Outcome
 
 _STATUS: dict[str, Literal["committed", "duplicate", "rejected", "retry", "skipped"]] = {
     "committed": "committed",
@@ -24,11 +26,34 @@ _STATUS: dict[str, Literal["committed", "duplicate", "rejected", "retry", "skipp
 _RETRY = "urn:tabhelm:retry"
 
 
-def request_body(operations: Sequence[Operation]) -> str:
-    """The JSON text of a batch. Payloads are JSON text already and go in as they are."""
+def json_payloads(operations: Sequence[Operation]) -> tuple[list[str], dict[str, Outcome]]:
+    """The JSON text of each payload, and those rejected that JSON cannot hold: they were enqueued for a sender of the
+    app's own."""
+    texts: list[str] = []
+    refused: dict[str, Outcome] = {}
+    for operation in operations:
+        try:
+            texts.append(_json(operation))
+        except NotCloneable as error:
+            detail = f"cannot be sent over HTTP, where a payload is JSON: {error}"
+            refused[operation.op_id] = Outcome(operation.op_id, "rejected", detail[:500])
+    return texts, refused
+
+
+def _json(operation: Operation) -> str:
+    if operation.value is None:
+        return operation.payload
+    text = exact_text("payload", operation.content)
+    if deeper_than(text, MAX_PAYLOAD_DEPTH):
+        raise NotCloneable(f"payload is nested deeper than {MAX_PAYLOAD_DEPTH} levels: no receiver would read it")
+    return text
+
+
+def request_body(operations: Sequence[Operation], payloads: Sequence[str]) -> str:
+    """The JSON text of a batch with these payloads, which are JSON text already and go in as they are."""
     items = (
-        f'{{"op_id":{json.dumps(item.op_id)},"partition":{json.dumps(item.partition)},"payload":{item.payload}}}'
-        for item in operations
+        f'{{"op_id":{json.dumps(item.op_id)},"partition":{json.dumps(item.partition)},"payload":{payload}}}'
+        for item, payload in zip(operations, payloads, strict=True)
     )
     return f'{{"operations":[{",".join(items)}]}}'
 
