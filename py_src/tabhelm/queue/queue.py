@@ -15,7 +15,7 @@ from tabhelm.queue.cloning import cloned
 from tabhelm.queue.flusher import flush
 from tabhelm.queue.letters import export
 from tabhelm.queue.options import QueueOptions
-from tabhelm.queue.records import DEFAULT_PARTITION, NewOperation, Operation, QueueStats, draw_operation_id
+from tabhelm.queue.records import DEFAULT_PARTITION, Item, NewOperation, Operation, QueueStats, draw_operation_id
 from tabhelm.queue.shared import SharedQueue
 
 _REOPENINGS = 5
@@ -32,24 +32,45 @@ class Queue:
     async def enqueue(self, payload: Any, *, partition: str = DEFAULT_PARTITION, op_id: str | None = None) -> str:
         """Store one operation and return its id; durable when it returns.
 
-        ``payload`` is what JSON can hold (with an own sender also ``bytes``). Operations of one ``partition`` are
-        applied in order. ``op_id`` is drawn unless given; the same id with the same payload again does nothing.
+        ``payload`` is what JSON can hold, or with an own sender what ``cloning.cloned`` takes (``bytes``, sets, Blobs).
+        Operations of one ``partition`` are applied in order. ``op_id`` is drawn unless given; the same id with the same
+        payload again does nothing.
 
         Raises:
-            InvalidPayload, IdentifierReused, QueueFull, QuotaExceeded, DatabaseError
+            InvalidPayload: the payload, in a place that the message names, cannot be stored; or the partition or the id
+                is not 1 to 200 printable ASCII characters.
+            IdentifierReused: the id is known with another payload or partition.
+            QueueFull: ``max_operations`` or ``max_bytes`` does not allow it.
+            QuotaExceeded: the origin's storage is full; nothing was stored.
+            DatabaseError: whether it was stored is not known: enqueue it again with the same ``op_id``.
         """
-        operation = self._new(payload, partition, op_id)
+        operation = self._new("", Item(payload, partition, op_id), partition)
         await self.enqueue_all([operation])
         return operation.op_id
 
-    async def enqueue_many(self, payloads: Iterable[Any], *, partition: str = DEFAULT_PARTITION) -> list[str]:
-        """Store many operations in one transaction, all or none, in this order; returns their ids."""
-        operations = [self._new(payload, partition, None) for payload in payloads]
+    async def enqueue_many(self, items: Iterable[Any], *, partition: str = DEFAULT_PARTITION) -> list[str]:
+        """Store many operations in one transaction, all or none, in this order; returns their ids.
+
+        Each of ``items`` is a payload, or an ``Item(payload, partition, op_id)`` with a partition or an id of its own.
+
+        Raises:
+            InvalidPayload, IdentifierReused, QueueFull, QuotaExceeded, DatabaseError: as for ``enqueue``; the place in
+                a payload begins with ``items[3].payload``. Nothing was stored, except perhaps after a DatabaseError.
+        """
+        operations = [
+            self._new(f"items[{at}].", item if isinstance(item, Item) else Item(item), partition)
+            for at, item in enumerate(items)
+        ]
         await self.enqueue_all(operations)
         return [operation.op_id for operation in operations]
 
     async def enqueue_all(self, operations: Sequence[NewOperation]) -> int:
-        """Store many operations in one transaction, all or none; returns how many were new."""
+        """Store operations whose payloads were made ready elsewhere (those of a page), all or none; returns how many
+        were new. An app calls ``enqueue_many``.
+
+        Raises:
+            IdentifierReused, QueueFull, QuotaExceeded, DatabaseError: as for ``enqueue``.
+        """
         if not operations:
             return 0
         added = await self._store(operations)
@@ -57,13 +78,14 @@ class Queue:
             self.shared.changed()
         return added
 
-    def _new(self, payload: Any, partition: str, op_id: str | None) -> NewOperation:
-        services = self.shared.services
-        drawn = op_id is None
-        op_id = op_id if op_id is not None else draw_operation_id(services.clock, services.entropy)
+    def _new(self, where: str, item: Item, partition: str) -> NewOperation:
+        services, what = self.shared.services, f"{where}payload"
+        drawn = item.op_id is None
+        op_id = item.op_id if item.op_id is not None else draw_operation_id(services.clock, services.entropy)
+        partition = partition if item.partition is None else item.partition
         if self.options.payloads == "json":
-            return NewOperation(op_id, _json(payload), partition, fresh=drawn)
-        copy, digest, size = cloned(payload)
+            return NewOperation(op_id, _json(what, item.payload), partition, fresh=drawn)
+        copy, digest, size = cloned(item.payload, what)
         return NewOperation(op_id, "", partition, fresh=drawn, value=Opaque(copy), value_digest=digest, value_size=size)
 
     async def _store(self, operations: Sequence[NewOperation]) -> int:
@@ -76,8 +98,17 @@ class Queue:
         return await self.shared.store.enqueue(operations, self.options)
 
     def batches(self, context: LeaderContext, *, limit: int | None = None) -> AsyncIterator[Batch]:
-        """Batches of at most ``limit`` operations to send under ``context``'s leadership (see ``flusher.batches``)."""
-        return batches(self.shared, context, replace(self.options, batch=limit or self.options.batch))
+        """Batches of at most ``limit`` operations (else the option ``batch``) to send under ``context``'s leadership,
+        as they become due; waits when there are none, and ends only by an error.
+
+        One loop at a time in a tenure: a second one takes over what the first has in flight.
+
+        Raises:
+            InvalidOptions: ``limit`` is not 1 to 1,000.
+            LeadershipLost: the tenure ended.
+            WrongResource: the tenure is of another resource than this queue's.
+        """
+        return batches(self.shared, context, self._with(batch=limit))
 
     async def flush(
         self,
@@ -88,38 +119,63 @@ class Queue:
         timeout: float | None = None,
     ) -> None:
         """The built-in leader loop: send everything by the queue's own sender, or to a fenced receiver (``endpoint``),
-        for as long as the tenure stands. ``limit`` and ``timeout`` stand for the options ``batch`` and
-        ``send_timeout``."""
-        options = replace(
-            self.options,
-            endpoint=endpoint or self.options.endpoint,
-            batch=limit or self.options.batch,
-            send_timeout=timeout or self.options.send_timeout,
-        )
-        await flush(self.shared, context, options)
+        for as long as the tenure stands. ``limit`` stands for the option ``batch``, ``timeout`` for ``send_timeout``:
+        seconds that one send may take.
+
+        Raises:
+            InvalidOptions: one of these is not valid, or there is neither a sender nor an endpoint.
+            LeadershipLost: the tenure ended.
+            WrongResource: the tenure is of another resource than this queue's.
+        """
+        await flush(self.shared, context, self._with(endpoint=endpoint, batch=limit, send_timeout=timeout))
+
+    def _with(self, **given: Any) -> QueueOptions:
+        return replace(self.options, **{key: value for key, value in given.items() if value is not None})
 
     async def stats(self) -> QueueStats:
-        """How many operations are queued, in flight, done and dead, how many bytes they take, and how fast they go."""
+        """How many operations are queued, in flight, done and dead, how many bytes they take, and how fast they go.
+
+        Raises:
+            DatabaseError: the store could not be read.
+        """
         return await self.shared.stats()
 
     async def dead_letters(self) -> list[Operation]:
-        """The operations that need a person, each with its reason."""
+        """The operations that need a person, oldest first, each with its reason.
+
+        Raises:
+            DatabaseError: the store could not be read.
+        """
         return await self.shared.store.dead_letters()
 
     async def retry_dead(self, op_ids: Sequence[str]) -> int:
-        """Queue these dead operations again; how many there were."""
+        """Queue these dead operations again, at their old places, as if never tried; how many there were. Other ids are
+        passed over.
+
+        Raises:
+            QuotaExceeded, DatabaseError: it was not written, or that is not known: it may be called again.
+        """
         count = await self.shared.store.retry_dead(op_ids)
         self.shared.changed()
         return count
 
     async def remove_dead(self, op_ids: Sequence[str]) -> int:
-        """Delete these dead operations for good; how many there were."""
+        """Delete these dead operations for good; how many there were. Other ids are passed over.
+
+        Raises:
+            QuotaExceeded, DatabaseError: as for ``retry_dead``.
+        """
         count = await self.shared.store.remove_dead(op_ids)
         self.shared.changed()
         return count
 
     async def export_dead(self) -> str:
-        """JSON text of all dead operations: ids, payloads, reasons, attempts, times."""
+        """JSON text of all dead operations: ids, payloads, reasons, attempts, times (seconds since 1970), and whether
+        they block.
+
+        Raises:
+            DatabaseError: the store could not be read.
+        """
         return export(await self.dead_letters())
 
     def resume(self) -> None:
@@ -131,8 +187,8 @@ class Queue:
         return self.shared.subscribe(listener)
 
 
-def _json(payload: Any) -> str:
+def _json(what: str, payload: Any) -> str:
     try:
-        return exact_text("payload", payload)  # the very text that a page makes of the same
+        return exact_text(what, payload)  # the very text that a page makes of the same
     except (NotCloneable, TypeError, ValueError, RecursionError) as error:
-        raise InvalidPayload(f"payload is not what JSON can hold: {error}") from None
+        raise InvalidPayload(f"{what} is not what JSON can hold: {error}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from tabhelm.errors import InvalidPayload
@@ -27,9 +27,21 @@ MAX_PAYLOAD_DEPTH = MAX_DEPTH - 10
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """One of many operations that are enqueued together (``Queue.enqueue_many``)."""
+
+    payload: Any
+    """As ``Queue.enqueue`` takes it."""
+    partition: str | None = None
+    """``None``: that of the call."""
+    op_id: str | None = None
+    """``None``: drawn."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewOperation:
-    """What a caller enqueues: JSON text as ``payload``, or any other ``value`` with its digest and size in bytes (taken
-    before the transaction). ``fresh`` says that the id was drawn for this very call."""
+    """An operation as it is to be stored: JSON text as ``payload``, or any other ``value`` with its digest and size in
+    bytes. ``fresh`` says that the id was drawn for this very call."""
 
     op_id: str
     payload: str = ""
@@ -38,13 +50,22 @@ class NewOperation:
     value: Opaque | None = None
     value_digest: str = ""
     value_size: int = 0
+    digest: str = field(default="", init=False)
+    """What must be equal for two operations of one id to be the same. Taken here, for it takes time that no transaction
+    should have to wait."""
 
     def __post_init__(self) -> None:
         _check_label("operation id", self.op_id, MAX_IDENTIFIER)
         _check_label("partition", self.partition, MAX_PARTITION)
         if self.value is not None:
             _check_value(self)
-            return
+        else:
+            self._check_payload()
+        what = self.payload if self.value is None else f"clone\0{self.value_digest}"
+        digest = hashlib.sha256(f"{self.partition}\0{what}".encode()).hexdigest()[:32]
+        object.__setattr__(self, "digest", digest)
+
+    def _check_payload(self) -> None:
         if not isinstance(self.payload, str) or not self.payload:
             raise InvalidPayload(f"payload of operation {self.op_id!r} is not JSON text: {type(self.payload).__name__}")
         if deeper_than(self.payload, MAX_PAYLOAD_DEPTH):
@@ -52,11 +73,6 @@ class NewOperation:
                 f"payload of operation {self.op_id!r} is nested deeper than {MAX_PAYLOAD_DEPTH} levels: "
                 "no receiver would read it"
             )
-
-    def digest(self) -> str:
-        """What must be equal for two operations of one id to be the same."""
-        what = self.payload if self.value is None else f"clone\0{self.value_digest}"
-        return hashlib.sha256(f"{self.partition}\0{what}".encode()).hexdigest()[:32]
 
     @property
     def size(self) -> int:
@@ -70,7 +86,7 @@ class NewOperation:
             "op_id": self.op_id,
             "partition": self.partition,
             "payload": self.payload,
-            "digest": self.digest(),
+            "digest": self.digest,
             "enqueued_at": now,
             "ordinal": ordinal,
         }
@@ -147,7 +163,7 @@ _FIELDS = frozenset(name for name, _ in _DEFAULTS)
 class QueueStats:
     """Counts as of one transaction. ``oldest_age`` is the seconds since the oldest one that is not done came (wall
     clock), ``bytes`` those of all payloads, dead ones included, ``blocked`` the partitions that wait for a person, and
-    ``rate`` the operations committed in a second by this engine, over the last ten."""
+    ``rate`` the operations done in a second, over the last ten, by whomever."""
 
     queued: int
     in_flight: int

@@ -61,10 +61,10 @@ class QueueStore(LedStore):
             for operation in operations:
                 digest = await self._known(tx, operation.op_id)
                 if operation.op_id in new:
-                    digest = new[operation.op_id].digest()
+                    digest = new[operation.op_id].digest
                 if digest is None:
                     new[operation.op_id] = operation
-                elif digest != operation.digest():
+                elif digest != operation.digest:
                     raise IdentifierReused(
                         f"operation id {operation.op_id!r} is already used in queue {self.resource!r} for another "
                         "payload or partition: draw a new id for a new operation"
