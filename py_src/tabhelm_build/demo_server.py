@@ -18,10 +18,8 @@ import os
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import threading
 import webbrowser
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
@@ -35,11 +33,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tabhelm.errors import TabhelmError
 from tabhelm_build.demo_app import ROOT, demo_app
 from tabhelm_build.demo_faults import ABORT
+from tabhelm_build.serving import HOST, ServerProcess, end_with_stdin, listener
 
-HOST = "127.0.0.1"
 PORT = 8765
 DIST = ROOT / "dist"
-_SAID = "The demo runs at "
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,18 +57,18 @@ def main(arguments: list[str] | None = None) -> int:
             _fail(f"{folder} holds no bundle: run python build.py bundle")
     # The web server ends well on SIGTERM, then raises it again; without this the temporary database would stay.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    listener = _listen(options.port)
+    at = _listen(options.port)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(listener)
+        stack.enter_context(at)
         database = options.database
         if database is None:
             database = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tabhelm-demo-"))) / "demo.db"
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        asyncio.run(_serve(listener, options, database))
+        asyncio.run(_serve(at, options, database))
     return 0
 
 
-async def _serve(listener: socket.socket, options: argparse.Namespace, database: Path) -> None:
+async def _serve(at: socket.socket, options: argparse.Namespace, database: Path) -> None:
     try:
         app = await demo_app(database, options.dist, options.second_bundle)
     except (sqlite3.Error, TabhelmError) as error:
@@ -84,11 +81,11 @@ async def _serve(listener: socket.socket, options: argparse.Namespace, database:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=2,
     )
-    url = f"http://{HOST}:{listener.getsockname()[1]}"
+    url = f"http://{HOST}:{at.getsockname()[1]}"
     server = _Server(config, url, opens=not options.no_open, break_off=app.state.break_off)
     if options.until_stdin_ends:
-        threading.Thread(target=_end_with_stdin, args=[server], daemon=True).start()
-    await server.serve(sockets=[listener])
+        end_with_stdin(server)
+    await server.serve(sockets=[at])
 
 
 class _Server(uvicorn.Server):
@@ -102,7 +99,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(f"{_SAID}{self._url}/ (Ctrl+C ends it)", flush=True)
+        print(f"The demo runs at {self._url}/ (Ctrl+C ends it)", flush=True)
         if self._opens and _has_screen():
             await asyncio.to_thread(webbrowser.open, f"{self._url}/")
 
@@ -127,26 +124,12 @@ class _Protocol(H11Protocol):
 
 
 def _listen(port: int) -> socket.socket:
-    # asyncio sets TCP_NODELAY only where the protocol is named; without it each answer to a POST waits 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    if os.name == "posix":
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # elsewhere it would share a port in use
     try:
-        listener.bind((HOST, port))
-        listener.listen(512)
+        return listener(port)
     except (OSError, OverflowError) as error:
-        listener.close()
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             _fail(f"port {port} is in use: choose another with --port N, or a free one with --port 0")
         _fail(f"port {port} cannot be used: {error}")
-    return listener
-
-
-def _end_with_stdin(server: uvicorn.Server) -> None:
-    # Not sys.stdin: a thread that waits inside it when the interpreter ends is a fatal error.
-    while os.read(0, 1024):
-        pass
-    server.should_exit = True
 
 
 def _has_screen() -> bool:
@@ -180,7 +163,7 @@ class DemoServer:
             self._bundles += ["--second-bundle", str(second_bundle)]
         self._database = database
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ServerProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -215,42 +198,27 @@ class DemoServer:
         if self._database is None:
             self._folder = tempfile.TemporaryDirectory(prefix="tabhelm-demo-")
             self._database = Path(self._folder.name) / "demo.db"
-        command = [sys.executable, "-m", "tabhelm_build.demo_server", "--no-open", "--until-stdin-ends"]
+        command = ["-m", "tabhelm_build.demo_server", "--no-open", "--until-stdin-ends"]
         command += ["--port", str(self._port), "--database", str(self._database), *self._bundles]
-        path = os.pathsep.join([str(ROOT / "py_src"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line.startswith(_SAID):
+        try:
+            self._process = ServerProcess(command)
+        except RuntimeError:
             self.__exit__(None, None, None)
-            raise RuntimeError(f"the demo server did not start: {' '.join(command)}")
-        self.url = line.removeprefix(_SAID).split()[0].rstrip("/")
+            raise
+        self.url = self._process.url
         self._port = int(self.url.rpartition(":")[2])
 
     def stop(self) -> None:
         """End it; requests that it holds are broken off and not applied."""
-        self._end(gently=True)
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
 
     def kill(self) -> None:
         """End it at once, wherever it is (SIGKILL)."""
-        self._end(gently=False)
-
-    def _end(self, *, gently: bool) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None and process.stdout is not None
-        if not gently:
+        if process is not None:
             process.kill()
-        process.stdin.close()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
 
     def effects(self) -> list[dict[str, Any]]:
         """The accepted effects in order."""

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tabhelm_build.demo_app import ROOT
-from tabhelm_build.demo_server import DemoServer, _listen
+from tabhelm_build.demo_server import DemoServer
 
 from .conftest import Writer, until
 
@@ -135,8 +135,3 @@ def test_what_it_holds_does_not_keep_it() -> None:
         server.start()
         assert server.effects() == [], "it was broken off"
         ann.client.close()
-
-
-def test_answers_are_not_kept_back_for_company() -> None:
-    with _listen(0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY only then"
