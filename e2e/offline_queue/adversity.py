@@ -1,7 +1,7 @@
 """A schedule of misfortunes, drawn from a seed: what three tabs enqueue, and what befalls them and the receiver.
 
-The same seed gives the same schedule. Every schedule holds every kind of misfortune at least once, in an order and in
-pairs of its own.
+The same seed gives the same schedule. Every schedule holds every kind of misfortune at least once, of the tabs and of
+the receiver, in an order and in pairs of its own; ``tests/protocol/test_adversity.py`` shows it of many seeds.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ TAB_FAULTS = (
     "kill", "kill the leader", "kill the engine", "crash", "close", "reload", "freeze", "freeze the leader", "stop",
     "hang", "offline", "offline all", "cache",
 )  # fmt: skip
+LARGEST_CALL = 12
+"""Operations."""
 WIPE = "wipe"
+ALL_HELD = "all held"
+"""The receiver under a wipe: nothing gets through, so that there is something to lose."""
 TROUBLES: dict[str, dict[str, Any]] = {
     "500": {"status": 500, "count": 2},
     "busy": {"retry_after_s": 0.2, "count": 2},
     "a page of HTML": {"body": "<!doctype html><title>Sign in</title>", "count": 1},
     "results of others": {"body": {"results": [{"op_id": "x", "status": "committed"}] * 5}, "count": 1},
-    "lost answers": {"drop_answers": True, "count": 2},
+    "lost answers": {"drop_answers": True, "count": 3},
     "delivered twice": {"twice": True, "count": 3},
     "late copies": {"echo_ms": 300, "count": 5},
     "held": {"hold": True, "count": 1},
     "slow": {"delay_ms": 80},
+    "broken off": {"cut_answers": True, "count": 3},
     "no answer": {"stall": True, "count": 1},
     "restart": {},
 }
@@ -73,18 +78,17 @@ class Step:
 
     @property
     def order(self) -> dict[str, Any]:
-        """The receiver's faults. Under a wipe nothing gets through, so that there is something to lose."""
-        return {"hold": True} if self.fault == WIPE else TROUBLES[self.trouble]
+        """The receiver's faults."""
+        return {"hold": True} if self.trouble == ALL_HELD else TROUBLES[self.trouble]
 
     @property
     def restarts(self) -> bool:
         """Whether the receiver's process is killed and started again."""
-        return self.fault != WIPE and self.trouble == "restart"
+        return self.trouble == "restart"
 
     def __str__(self) -> str:
         count = sum(len(call.payloads) for calls in self.calls.values() for call in calls)
-        trouble = "held" if self.fault == WIPE else self.trouble
-        return f"{self.fault} ({self.victim}) at {self.after:.0%} of {count} operations; receiver: {trouble}"
+        return f"{self.fault} ({self.victim}) at {self.after:.0%} of {count} operations; receiver: {self.trouble}"
 
 
 def schedule(seed: int, operations: int, extra: int = 0) -> list[Step]:
@@ -92,18 +96,18 @@ def schedule(seed: int, operations: int, extra: int = 0) -> list[Step]:
     rng = random.Random(seed)
     faults = [*TAB_FAULTS, WIPE, *(rng.choice((*TAB_FAULTS, WIPE)) for _ in range(extra))]
     rng.shuffle(faults)
-    troubles = list(itertools.islice(_shuffled_for_ever(rng), len(faults)))
+    troubles = _shuffled_for_ever(rng)
     each = -(-operations // (len(faults) * len(SEATS)))
     writers = {seat: _calls(rng, seat) for seat in SEATS}
     return [
         Step(
             fault,
             rng.choice(SEATS),
-            trouble,
+            ALL_HELD if fault == WIPE else next(troubles),
             rng.uniform(0.1, 0.8),
             {seat: tuple(_portion(writers[seat], each)) for seat in SEATS},
         )
-        for fault, trouble in zip(faults, troubles, strict=True)
+        for fault in faults
     ]
 
 
@@ -117,7 +121,7 @@ def _calls(rng: random.Random, seat: str) -> Iterator[Call]:
     operation = itertools.count()
     for number in itertools.count():
         shape = rng.choices(("single", "transaction", "at once"), (50, 35, 15))[0]
-        numbers = [next(operation) for _ in range(1 if shape == "single" else rng.randint(2, 12))]
+        numbers = [next(operation) for _ in range(1 if shape == "single" else rng.randint(2, LARGEST_CALL))]
         ids = tuple(f"{seat}-{n}" for n in numbers) if shape != "at once" and rng.random() < 0.5 else None
         payloads = tuple(_payload(rng, seat, n) for n in numbers)
         yield Call(number, rng.choice(partitions), payloads, shape != "at once", ids, rng.uniform(0, 16))

@@ -101,10 +101,29 @@ def disordered_across_tabs(history: History) -> None:
     history.accepted("op1", token(seq=2))
 
 
+def lost_though_something_was_wiped_once(history: History) -> None:
+    # No times: nobody says that it was there when the storage went.
+    history.wiped(at=1.0)
+    history.acknowledged("op")
+
+
+def lost_after_the_wipe(history: History) -> None:
+    history.wiped(at=1.0)
+    history.acknowledged("op", asked_at=2.0, at=3.0)
+
+
+def disordered_without_times(history: History) -> None:
+    history.wiped(at=1.0)
+    disordered_in_a_tab(history)
+
+
 @pytest.mark.parametrize(
     ("rule", "fill"),
     [
         ("lost", lost),
+        ("lost", lost_though_something_was_wiped_once),
+        ("lost", lost_after_the_wipe),
+        ("disordered", disordered_without_times),
         ("doubled", doubled),
         ("stale", stale_epoch),
         ("stale", stale_owner),
@@ -133,6 +152,13 @@ def dead(history: History) -> None:
 
 def wiped(history: History) -> None:
     history.acknowledged("op", asked_at=1.0, at=3.0)
+    history.wiped(at=2.0)
+
+
+def wiped_between_two_calls_for_it(history: History) -> None:
+    # The page that asked first is no more; its successor's call is answered after the wipe, from before it.
+    step_began = 1.0
+    history.acknowledged("op", asked_at=step_began, at=3.0)
     history.wiped(at=2.0)
 
 
@@ -189,8 +215,8 @@ def other_streams(history: History) -> None:
 @pytest.mark.parametrize(
     "fill",
     [
-        dead, wiped, other_partition, at_the_same_time, late_but_before_the_barrier, repeated_event,
-        forgotten_by_a_wiped_store, stored_again_after_a_wipe, other_streams,
+        dead, wiped, wiped_between_two_calls_for_it, other_partition, at_the_same_time, late_but_before_the_barrier,
+        repeated_event, forgotten_by_a_wiped_store, stored_again_after_a_wipe, other_streams,
     ],
 )  # fmt: skip
 def test_what_only_looks_like_a_violation_is_none(fill: Callable[[History], None]) -> None:

@@ -137,6 +137,18 @@ def lost_before_the_wipe(found: Entries) -> Entries:
     return [entry for entry in found if entry is not gone]
 
 
+def lost_without_a_time(found: Entries) -> Entries:
+    """Gone, and nobody knows when it was asked for nor when it was stored: no wipe is an excuse for that."""
+    known = asked_after_the_wipe(found)
+    gone = next(effect for effect in effects(found) if effect["op_id"] in known)
+    timeless = {"asked_at": None, "at": None}
+    return [
+        entry | timeless if entry["log"] == "ack" and entry["op_id"] == gone["op_id"] else entry
+        for entry in found
+        if entry is not gone
+    ]
+
+
 @pytest.mark.parametrize(
     ("mutant", "rule"),
     [
@@ -148,7 +160,42 @@ def lost_before_the_wipe(found: Entries) -> Entries:
         (a_dead_letter_that_nobody_told, "lost"),
         (a_wipe_that_never_was, "lost"),
         (lost_before_the_wipe, "lost"),
+        (lost_without_a_time, "lost"),
     ],
 )
 def test_each_fault_is_found(mutant: Callable[[Entries], Entries], rule: str) -> None:
     assert rule in broken(mutant(entries()))
+
+
+def told(*operations: int) -> Entries:
+    return [{"log": "event", "type": "queue-lost", "queue": "q", "operations": each} for each in operations]
+
+
+def test_what_the_queue_reports_as_gone_is_counted_once_for_each_wipe() -> None:
+    wiped, rested = {"log": "wiped", "at": 1.0}, {"log": "rested", "at": 2.0}
+    # Three tabs of one engine say the same, and another engine knew of less; it may come before the wipe is over.
+    assert Recording([*told(7), wiped, *told(7, 7, 2), rested]).told_lost() == [7]
+    assert Recording([wiped, *told(7), rested, wiped, *told(3)]).told_lost() == [7, 3]
+    assert Recording([wiped, rested]).told_lost() == [0], "it said nothing"
+    assert Recording([wiped, *told(7), rested, *told(7)]).told_lost() == [7, 7], "nothing was wiped then"
+
+
+def test_what_may_have_been_in_the_storage_is_what_was_asked_for_and_not_applied() -> None:
+    found = Recording(entries())
+    (waiting,) = found.waiting_when_wiped()
+    verdict = found.history().check()
+    assert len(verdict.wiped) <= waiting < verdict.acknowledged / 4, "some were on their way, and some were dead"
+    asked, applied = {"asked_at": 2.0, "at": 3.0, "partition": "p", "tab": "a"}, {"log": "effect"}
+    assert Recording(
+        [
+            {"log": "rested", "at": 1.0},
+            *({"log": "ack", "op_id": each, **asked} for each in ("sent", "late", "never")),
+            {"log": "ack", "op_id": "before", **asked, "asked_at": 0.1, "at": 0.2},
+            {"log": "ack", "op_id": "after", **asked, "asked_at": 4.1, "at": 4.2},
+            {"log": "event", "type": "operation-died", "operation": "dead"},
+            {"log": "wiped", "at": 4.0},
+            {"log": "event", "type": "operation-died", "operation": "later"},
+            {**applied, "op_id": "sent", "accepted_at_ms": 3_500},
+            {**applied, "op_id": "late", "accepted_at_ms": 4_500},
+        ]
+    ).waiting_when_wiped() == [3], "late, never, dead"

@@ -103,8 +103,9 @@ class History:
         """``enqueue()`` resolved. Tell a tab's operations in the order of its calls.
 
         ``asked_at`` and ``at`` are when it was called and when it resolved: with them, an operation that was
-        acknowledged before another one was asked for, even in another tab, must be applied first. ``store`` names the
-        device's storage if there are several.
+        acknowledged before another one was asked for, even in another tab, must be applied first. Where nobody knows
+        when it was first asked for, ``asked_at`` is a moment at which it surely had not been. An operation without
+        times is excused by no wipe. ``store`` names the device's storage if there are several.
         """
         self._acks.append(_Ack(op_id, partition, tab, store, asked_at, at))
 
@@ -269,12 +270,16 @@ class History:
                 verdict.lost.append(f"{ack.op_id!r} was acknowledged{by}, but it was neither applied nor dead-lettered")
 
     def _may_be_wiped(self, ack: _Ack, before: float | None = None) -> bool:
+        """Whether the storage was wiped (``before`` then) after it was asked for, and before the queue said for the
+        first time that it is empty: only then may it have been there and be gone."""
         asked = ack.asked_at if ack.asked_at is not None else ack.at
+        if asked is None:
+            return False
         rest = min(
             (at for at in self._rests.get(ack.store, []) if ack.at is not None and ack.at < at), default=math.inf
         )
         wipes = self._wipes.get(ack.store, [])
-        return any((asked is None or asked <= at < rest) and (before is None or at < before) for at in wipes)
+        return any(asked <= at < rest and (before is None or at < before) for at in wipes)
 
     def _check_order(self, verdict: Verdict) -> None:
         """Per partition: calls of one tab in their order; across tabs, what was acknowledged before another was asked.

@@ -8,7 +8,7 @@ that the checker must find.
 from __future__ import annotations
 
 import json
-from collections import Counter
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -68,13 +68,45 @@ class Recording:
         """How many entries one log has."""
         return sum(entry["log"] == log for entry in self.entries)
 
-    def told_lost(self) -> int:
-        """How many operations the queue itself reported as gone with the storage."""
-        lost = Counter[str]()
-        for entry in self.entries:
+    def told_lost(self) -> list[int]:
+        """For each wipe, how many operations the queue itself reported as gone: the most that any tab was told.
+
+        Every tab tells what its engine told it, and one engine may know of less than another. What is told before the
+        queue says again that it is empty belongs to the wipe; a report without a wipe counts as one more.
+        """
+        found: list[int] = []
+        told, wiped = 0, False
+        for entry in [*self.entries, {"log": "rested"}]:
             if entry.get("type") == "queue-lost":
-                lost[entry["queue"]] += entry["operations"]
-        return lost.total()
+                told = max(told, entry["operations"])
+            elif entry["log"] == "wiped":
+                wiped = True
+            elif entry["log"] == "rested":
+                if wiped or told:
+                    found.append(told)
+                told, wiped = 0, False
+        return found
+
+    def waiting_when_wiped(self) -> list[int]:
+        """For each wipe, the most acknowledged operations that may have been in the storage: asked for since the queue
+        was empty and not applied by then, or dead."""
+        applied = {entry["op_id"]: entry["accepted_at_ms"] / 1000 for entry in self.entries if entry["log"] == "effect"}
+        found = []
+        for place, wipe in enumerate(self.entries):
+            if wipe["log"] != "wiped":
+                continue
+            before = self.entries[:place]
+            empty = max((entry["at"] for entry in before if entry["log"] == "rested"), default=0.0)
+            waiting = {
+                entry["op_id"]
+                for entry in self.entries
+                if entry["log"] == "ack"
+                and entry["at"] > empty
+                and (entry["asked_at"] or entry["at"]) <= wipe["at"] < applied.get(entry["op_id"], math.inf)
+            }
+            dead = {entry["operation"] for entry in before if entry.get("type") == "operation-died"}
+            found.append(len(waiting | dead))
+        return found
 
     def history(self, *, grants_known: bool = True) -> History:
         """The entries as a history to be checked."""
