@@ -10,11 +10,13 @@
                     ``retry_after_s`` and ``location`` go with it, or stand for 200, 503 and 302
 ``drop_answers``    apply, then break the connection without an answer. A browser may send the same request again by
                     itself if it used a kept-alive connection; the receiver refuses that as overtaken
+``cut_answers``     apply, and break the connection in the middle of the answer's body
 ``twice``           hand the request to the receiver twice and answer what it says the second time, as a proxy does that
                     lost the first answer and asks again
 ``echo_ms``         so long after the answer hand the same request to the receiver once more, for nobody to hear: a
                     copy that the network kept. Its entry in the log has ``"echo": true``
 ``resource``        only requests whose token is of this resource are touched
+``containing``      only requests whose body holds this text are touched; others count for ``count``, though
 ``count``           how many requests are touched; without it, all until the next change
 
 ``GET /api/faults`` tells what is in force and how many requests are held. A request is touched by the faults in force
@@ -55,9 +57,11 @@ class Faults:
     retry_after_s: float | None = None
     location: str | None = None
     drop_answers: bool = False
+    cut_answers: bool = False
     twice: bool = False
     echo_ms: float | None = None
     resource: str | None = None
+    containing: str | None = None
     count: int | None = None
 
     def answer(self) -> int | None:
@@ -74,7 +78,7 @@ class Faults:
         for key, value in wanted.items():
             if key not in known:
                 raise ValueError(f"there is no fault {key!r}; known are {', '.join(sorted(known | {'release'}))}")
-            if key in ("hold", "stall", "drop_answers", "twice") and not isinstance(value, bool):
+            if key in ("hold", "stall", "drop_answers", "cut_answers", "twice") and not isinstance(value, bool):
                 raise ValueError(f"{key} must be true or false, not {value!r}")
             if key in ("delay_ms", "retry_after_s", "echo_ms") and not (_number(value) and value >= 0):
                 raise ValueError(f"{key} must be a number of at least 0, not {value!r}")
@@ -82,7 +86,7 @@ class Faults:
                 raise ValueError(f"status must be a whole number of 200 to 599, not {value!r}")
             if key == "count" and not (_whole(value) and value >= 1):
                 raise ValueError(f"count must be a whole number of at least 1, not {value!r}")
-            if key in ("location", "resource") and not isinstance(value, str):
+            if key in ("location", "resource", "containing") and not isinstance(value, str):
                 raise ValueError(f"{key} must be a text, not {value!r}")
         return cls(**wanted)
 
@@ -143,7 +147,10 @@ class FaultyReceiver:
         if read[-1]["type"] == "http.disconnect":
             entry["outcome"] = "broken off"
             return
-        entry["operations"] = _operations(scope, b"".join(message.get("body", b"") for message in read))
+        body = b"".join(message.get("body", b"") for message in read)
+        entry["operations"] = _operations(scope, body)
+        if faults.containing is not None and faults.containing.encode() not in body:
+            faults = Faults()
         try:
             with self._breakable():
                 await self._wait(faults, released, receive, entry)
@@ -160,10 +167,13 @@ class FaultyReceiver:
             return
         if faults.twice:
             await self._apply(dict(scope), _replayed(read, receive), send, entry, silent=True)
-        await self._apply(dict(scope), _replayed(read, receive), send, entry, silent=faults.drop_answers)
+        answer = _Half(send) if faults.cut_answers else send
+        await self._apply(dict(scope), _replayed(read, receive), answer, entry, silent=faults.drop_answers)
         if faults.echo_ms is not None:
             self._echo_later(faults.echo_ms / 1000, dict(scope), read, entry)
-        if faults.drop_answers:
+        if faults.cut_answers:
+            entry["answered"] = False
+        if faults.drop_answers or faults.cut_answers:
             await _abort(scope, receive)
 
     async def _wait(self, faults: Faults, released: asyncio.Event, receive: Receive, entry: dict[str, Any]) -> None:
@@ -226,6 +236,19 @@ class FaultyReceiver:
 
 class _BrokenOff(Exception):
     pass
+
+
+class _Half:
+    """Sends an answer's head, and half of its body."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            message = {**message, "body": body[: len(body) // 2], "more_body": True}
+        await self._send(message)
 
 
 async def _abort(scope: Scope, receive: Receive) -> None:

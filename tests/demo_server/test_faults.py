@@ -81,6 +81,29 @@ def test_an_answer_is_dropped_after_the_commit(server: DemoServer, writer: Calla
     assert payloads(server, ann) == ["once"]
 
 
+def test_an_answer_breaks_off_in_its_midst(server: DemoServer, writer: Callable[..., Writer]) -> None:
+    ann = writer()
+    server.faults(cut_answers=True, count=1)
+    with ann.client.stream("POST", f"{server.url}/api/operations", **ann.request("once")) as answer:
+        assert answer.status_code == 200
+        read = b""
+        with pytest.raises(httpx.RemoteProtocolError):
+            for part in answer.iter_raw():
+                read += part
+    whole = int(answer.headers["content-length"])
+    assert len(read) == whole // 2 > 0
+    assert payloads(server, ann) == ["once"]
+    assert outcomes(server, ann) == [(200, False)]
+    assert ann.send("next").status_code == 200
+
+
+def test_only_requests_that_hold_a_text_are_touched(server: DemoServer, writer: Callable[..., Writer]) -> None:
+    ann = writer()
+    server.faults(status=500, containing="poison")
+    assert [ann.send(each).status_code for each in ("poison", "fine", "poison")] == [500, 200, 500]
+    assert payloads(server, ann) == ["fine"]
+
+
 def test_a_stalled_write_gets_no_answer_and_is_not_applied(server: DemoServer, writer: Callable[..., Writer]) -> None:
     ann = writer()
     server.faults(stall=True, count=1)
