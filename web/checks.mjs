@@ -165,6 +165,9 @@ export function jsonText(payload) {
   });
 }
 
+/** What the engine is told of options: of a function, that there is one. @param {object} options */
+export const plain = (options) => JSON.parse(JSON.stringify(options, (_, value) => typeof value === "function" || value));
+
 /** Of an error, or of one that came over the wire as a plain object. @param {any} error @returns {string} */
 export function message(error) {
   try {

@@ -1,5 +1,5 @@
 /** One page's candidacy for one resource, and the loop that runs while it leads. */
-import { Emitter, LeadershipLost, TabhelmError, bad, checkNumber, message, nameOf } from "./checks.mjs";
+import { Emitter, LeadershipLost, TabhelmError, bad, checkNumber, message, nameOf, plain } from "./checks.mjs";
 import { deferred } from "./session.mjs";
 
 /** @typedef {import("./session.mjs").Session} Session */
@@ -195,7 +195,7 @@ export class Election extends Emitter {
       election: this.#id,
       resource: this.resource,
       scope: this.scope,
-      policy: JSON.parse(JSON.stringify(policy)), // without its functions
+      policy: plain(policy),
       python: this.#python,
       unfit: asked && "asking",
     });

@@ -9,7 +9,7 @@ import { deadLetters, exportDead, removeDead, resume, retryDead } from "./letter
 import { lock, singleFlight } from "./locks.mjs";
 import { digested, explain } from "./payloads.mjs";
 import { attend } from "./sending.mjs";
-import { breaker, health, leaseHeaders, progress, stand } from "./standing.mjs";
+import { breaker, health, progress, stand } from "./standing.mjs";
 import { diagnose, history, hooks, metrics, persist } from "./support.mjs";
 
 /** @typedef {import("./core.mjs").Core} Core */
@@ -57,6 +57,5 @@ export function of(given) {
 function heard(inside, data) {
   attend(inside);
   if (data.type === "state") published(inside, data);
-  else if (data.type === "lease-headers") void leaseHeaders(inside, data);
   else inside.messages.get(data.type)?.(data); // else from a newer engine
 }

@@ -1,5 +1,5 @@
 /** An offline queue, as its page sees it: what is enqueued is durable; a leader elsewhere, or here, sends it. */
-import { Emitter, bad, checkKeys, checkLabel, jsonText, uuid7 } from "./checks.mjs";
+import { Emitter, bad, checkKeys, checkLabel, jsonText, plain, uuid7 } from "./checks.mjs";
 import { lately } from "./election.mjs";
 
 /** @typedef {import("./session.mjs").Session} Session */
@@ -46,9 +46,7 @@ export class Queue extends Emitter {
   /** Open the queue at the engine, at first and after every reconnection. */
   open() {
     const { name, scope } = this;
-    // Functions stay here: the engine learns that there are some.
-    const options = JSON.parse(JSON.stringify(this.options, (_, value) => typeof value === "function" || value));
-    this.#session.post({ type: "queue", queue: this.#handle, name, scope, options });
+    this.#session.post({ type: "queue", queue: this.#handle, name, scope, options: plain(this.options) });
   }
 
   /** @param {string} name @param {string | undefined} scope */

@@ -1,6 +1,6 @@
 /**
  * Sending in the page: the engine empties a queue in this page's name, and asks the page's own functions: `send`, `sendBatch`,
- * `headers` (docs/queue.md). Part of extras.mjs.
+ * `headers` (docs/queue.md), `fenceHeaders`, `leaseHeaders`. Part of extras.mjs.
  */
 import { bad, message, nameOf } from "./checks.mjs";
 import { core } from "./core.mjs";
@@ -64,9 +64,12 @@ class Work {
     });
   }
 
-  /** @param {any} data */
+  /** Those of a queue, or of an election's policy. @param {any} data */
   headers(data) {
-    this.#answer(data, async (queue) => ({ headers: Object.fromEntries(new Headers(await queue.options.headers())) }));
+    const { queues, elections } = this.#inside;
+    /** @type {any} */
+    const options = queues.get(data.queue)?.options ?? elections.get(data.queue)?.policy;
+    this.#answer(data, async () => ({ headers: Object.fromEntries(new Headers(await options[data.key ?? "headers"]())) }));
   }
 
   /** Nobody waits for its outcome any more. @param {number} call @param {unknown} reason */

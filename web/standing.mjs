@@ -26,7 +26,6 @@ const asking = new WeakMap();
 export async function stand({ session, elections }, id, asked) {
   const election = elections.get(id);
   if (!election) return;
-  if ([asked.eligible, asked.score].some((each) => each && typeof each !== "function")) return; // the engine refuses it by name
   asking.get(election)?.();
   const listening = new AbortController();
   const timer = setInterval(() => look(), LOOK_MS);
@@ -61,23 +60,6 @@ export async function stand({ session, elections }, id, asked) {
   document.addEventListener("visibilitychange", look, { signal: listening.signal });
   for (const type of ["online", "offline", "focus"]) window.addEventListener(type, look, { signal: listening.signal });
   look();
-}
-
-/**
- * The engine is about to ask this election's lease service: with which headers of the app's own? `null`: there are none, ever.
- * @param {Inside} inside @param {{election: string, call: number}} asked
- */
-export async function leaseHeaders({ session, elections }, { election, call }) {
-  const told = { type: "lease-headers", election, call };
-  try {
-    const given = elections.get(election)?.policy.leaseHeaders;
-    const headers = typeof given === "function" ? await given() : given;
-    if (headers === undefined || headers === null) return session.post({ ...told, headers: given ? {} : null });
-    session.post({ ...told, headers: Object.fromEntries(new Headers(headers)) });
-  } catch (error) {
-    reportError(error);
-    session.post({ ...told, error: message(error) });
-  }
 }
 
 // ---- how a loop does ----------------------------------------------------------------------------------------------------

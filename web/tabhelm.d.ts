@@ -340,11 +340,8 @@ export interface LeadPolicy {
    * Leaders of queues cannot use it.
    */
   lease?: string | URL;
-  /**
-   * The app's own headers for the lease service, for its authentication; cookies of this origin go by themselves. A function is
-   * asked before each request.
-   */
-  leaseHeaders?: Record<string, string> | (() => HeadersInit | Promise<HeadersInit>);
+  /** The same as `fenceHeaders`, for the lease service. */
+  leaseHeaders?: HeadersInit | (() => HeadersInit | PromiseLike<HeadersInit>);
   /**
    * After how long without anybody who leads though this tab may, or with more than one, an `acting-alarm` event is given; at its
    * end an `acting-restored`. Default 30,000.
@@ -359,6 +356,11 @@ export interface LeadPolicy {
    * still land between the grant and the first write of the new one.
    */
   fence?: string | URL;
+  /**
+   * The app's own headers for that request, such as a bearer token; cookies of this origin go by themselves. A function is
+   * asked before each request, for at most ten seconds.
+   */
+  fenceHeaders?: HeadersInit | (() => HeadersInit | PromiseLike<HeadersInit>);
 }
 
 /** What a loop holds while it leads. */
@@ -493,7 +495,8 @@ export type ElectionStatus =
   | { state: "waiting"; standby: boolean; rank: number }
   | { state: "leading"; epoch: number | null; since: number /* Unix time in ms, for display */ }
   | { state: "stepping-down"; reason: string }
-  | { state: "backing-off"; reason: string; retryInMs: number }
+  /** `detail`: what failed, such as what a receiver answered: for people. */
+  | { state: "backing-off"; reason: string; retryInMs: number; detail?: string }
   | { state: "stopped"; reason: string; error?: unknown };
 
 export interface Election extends EventTarget {

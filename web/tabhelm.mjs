@@ -34,23 +34,32 @@ const JOIN_OPTIONS = [
   "app", "protocol", "version", "capabilities", "session", "stallAfterMs", "enginePatienceMs", "host", "engineUrl", "python",
   "testHooks", "signal",
 ]; // prettier-ignore
-/** @type {Record<string, number>} times of a policy, and the least that each may be */
-const LEAST = {
-  graceMs: 0, maxHoldMs: 1, stallAfterMs: 1, coolDownMs: 0, healthEveryMs: 1, enginePatienceMs: 1, backoffMs: 1, maxBackoffMs: 1,
-  takeoverAfterMs: 10_000,
+/** @typedef {(name: string, value: any, least: number) => unknown} Check */
+
+/** @type {Check} */
+const headers = (_, value) => (typeof value === "function" ? value : Object.fromEntries(new Headers(value)));
+/** @type {Check} what is checked by the engine alone: its answer ends the election */
+const later = (_, value) => value;
+/** @type {Check} */
+const time = (name, value, least) => ((value ?? "never") === "never" ? value : checkNumber(name, value, least));
+/** @type {Check} */
+const pause = (name, value) => time(name, value, 0);
+/** @type {Record<string, Check>} */
+const POLICY = {
+  scope: checkScope, requires: checkTexts, prefers: checkTexts, visible: oneOf("any", "prefer", "require"),
+  online: later, session: later, newest: later, authorities: later, actingAlarmMs: later,
+  eligible: checkFunction, score: checkFunction,
+  fence: checkUrl, fenceHeaders: headers, lease: checkUrl, leaseHeaders: headers,
+  graceMs: pause, coolDownMs: pause, maxHoldMs: time, stallAfterMs: time, healthEveryMs: time, enginePatienceMs: time,
+  backoffMs: time, maxBackoffMs: time, takeoverAfterMs: (name, value) => time(name, value, 10_000),
 }; // prettier-ignore
-const POLICY = [
-  "scope", "requires", "prefers", "visible", "online", "fence", "session", "newest", "eligible", "score", "authorities", "actingAlarmMs",
-  "lease", "leaseHeaders",
-  ...Object.keys(LEAST),
-]; // prettier-ignore
-/** @type {Record<string, (name: string, value: any, least: number) => unknown>} options of a queue; the engine checks more of them */
+/** @type {Record<string, Check>} options of a queue; the engine checks more of them */
 const QUEUE = {
   endpoint: checkUrl, scope: checkScope, flush: checkFlag, send: checkFunction, sendBatch: checkFunction, sendTimeoutMs: checkNumber,
   baseDelayMs: checkNumber, maxDelayMs: checkNumber, batch: checkWhole, lanes: checkWhole, maxAttempts: checkWhole,
   maxOperations: checkWhole, maxBytes: checkWhole, mode: oneOf("batch", "single"),
   rejected: oneOf("dead", "block"), payloads: oneOf("json", "clone"),
-  headers: (_, value) => (typeof value === "function" ? value : Object.fromEntries(new Headers(value))),
+  headers,
 }; // prettier-ignore
 
 /** What few pages use: fetched from beside this module when it is first asked for. @returns {Promise<ReturnType<typeof import("./extras.mjs").of>>} */
@@ -114,25 +123,12 @@ function checkUser(value) {
   return value === undefined || value === null ? null : (checkScope("session", value) ?? null);
 }
 
-/** What is not checked here, the engine does: its answer ends the election. @param {unknown} policy */
-function readPolicy(policy) {
-  const { scope, ...given } = checkKeys("policy", policy, POLICY);
-  for (const name of ["requires", "prefers"]) if (given[name] !== undefined) checkTexts(`policy.${name}`, given[name]);
-  oneOf("any", "prefer", "require")("policy.visible", given.visible ?? "any");
-  for (const name in LEAST) {
-    const time = given[name] ?? "never";
-    if (time !== "never") checkNumber(`policy.${name}`, time, LEAST[name]);
-  }
-  for (const name of ["fence", "lease"]) if (given[name] !== undefined) given[name] = checkUrl(`policy.${name}`, given[name]);
-  return { scope: checkScope("policy.scope", scope), policy: given };
-}
-
-/** @param {unknown} options */
-function readQueueOptions(options) {
-  const given = checkKeys("queue options", options, Object.keys(QUEUE));
-  for (const name in given) if (given[name] !== undefined) given[name] = QUEUE[name](name, given[name], 1);
+/** @param {string} what @param {unknown} options @param {Record<string, Check>} table @param {string} [prefix] */
+function readOptions(what, options, table, prefix = "") {
+  const given = checkKeys(what, options, Object.keys(table));
+  for (const name in given) if (given[name] !== undefined) given[name] = table[name](prefix + name, given[name], 1);
   const { scope, ...read } = given;
-  return { scope: /** @type {string | undefined} */ (scope), options: read };
+  return { scope: /** @type {string | undefined} */ (scope), read };
 }
 
 class Tab extends Emitter {
@@ -254,7 +250,7 @@ class Tab extends Emitter {
         throw bad("python", python, '"package.module:function", or a function of this page, is expected');
       }
     }
-    const { scope, policy: read } = readPolicy(policy);
+    const { scope, read } = readOptions("policy", policy, POLICY, "policy.");
     const key = scope === undefined ? resource : `${resource}:${scope}`;
     const earlier = this.#last.get(key);
     if (earlier && !earlier.stopping) {
@@ -274,7 +270,7 @@ class Tab extends Emitter {
   queue(name, options) {
     this.#joined();
     checkPart("queue", name);
-    const { scope, options: read } = readQueueOptions(options);
+    const { scope, read } = readOptions("queue options", options, QUEUE);
     for (const queue of this.#queues.values()) {
       if (!queue.is(name, scope)) continue;
       if (Object.keys(read).length && !queue.sameOptions(read)) {

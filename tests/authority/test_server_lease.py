@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -691,21 +692,52 @@ def test_the_apps_headers_go_with_every_request(kind: str) -> None:
         world.run(main())
 
 
-def test_headers_that_cannot_be_had_are_told() -> None:
+async def _cancelled() -> dict[str, str]:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: {}["no session"], "the lease_headers function failed: KeyError"),
+        (_cancelled, "the lease_headers function was cancelled"),
+        (lambda: {"content-type": "text/plain"}, "lease_headers: 'content-type' is tabhelm's own"),
+        (lambda: asyncio.get_running_loop().create_future(), "the lease_headers function failed: TimeoutError"),
+    ],
+    ids=["raises", "cancelled", "ours", "hangs"],
+)
+def test_headers_that_cannot_be_had_are_told_and_do_not_keep_others_from_asking(wrong: Any, says: str) -> None:
     with World(1) as world:
         devices = Devices(world)
 
-        def headers() -> dict[str, str]:
-            raise KeyError("no session")
+        async def main() -> None:
+            first = devices.one.join()
+            beside = devices.one.beside(first, "beside")
+            election = devices.one.lead(first, lease_headers=wrong)
+            await world.until(lambda: isinstance(election.status, BackingOff), within=15.0)
+            status = election.status
+            assert isinstance(status, BackingOff) and status.reason == "lease-refused" and says in str(status.detail)
+            assert says in str(troubles(first)[0])
+            assert world.network.requests == []
+            devices.one.lead(beside)
+            await devices.crew.led(beside)
+
+        world.run(main())
+
+
+def test_turns_are_forgotten_with_those_who_took_them() -> None:
+    with World(1) as world:
+        devices = Devices(world)
 
         async def main() -> None:
             first = devices.one.join()
-            election = devices.one.lead(first, lease_headers=headers)
-            await world.sleep(3.0)
-            status = election.status
-            assert isinstance(status, BackingOff) and status.reason == "lease-refused"
-            assert "lease_headers failed: KeyError" in str(troubles(first)[0])
-            assert world.network.requests == []
+            for number in range(5):
+                election = devices.crew.lead(first, f"r{number}", authorities=SERVER, lease=devices.one.url)
+                await world.until(lambda: first.leading)
+                first.call(election.stop)
+                await world.until(lambda: not first.leading)
+            servers = first.services.elections.authorities._servers
+            assert servers is not None and len(servers.turns) <= 1
 
         world.run(main())
 

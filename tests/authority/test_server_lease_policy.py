@@ -161,10 +161,10 @@ def test_a_store_that_hangs_ends_it_as_a_service_that_does() -> None:
         ({"authorities": ["server-lease"], "lease": 7}, "lease 7 is not valid"),
         ({"leaseHeaders": {"a": "b"}}, "without lease"),
         ({"authorities": ["server-lease"], "lease": "/l", "leaseHeaders": ["a"]}, "leaseHeaders of type list"),
-        ({"authorities": ["server-lease"], "lease": "/l", "leaseHeaders": {"a": 1}}, "leaseHeaders of type dict"),
+        ({"authorities": ["server-lease"], "lease": "/l", "leaseHeaders": {"a": 1}}, "leaseHeaders: 'a' is not valid"),
         (
             {"authorities": ["server-lease"], "lease": "/l", "leaseHeaders": {"Content-Type": "x"}},
-            "may not hold 'Content-Type'",
+            "leaseHeaders: 'Content-Type' is tabhelm's own",
         ),
     ],
 )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from tabhelm.app_headers import HeaderSource
 from tabhelm.authority.base import Authority, Guarantees, Hold
-from tabhelm.authority.lease_client import Headers
 from tabhelm.authority.rivals import SERVER_LEASE
 from tabhelm.authority.server_lease import ServerLeases
 from tabhelm.errors import DatabaseDenied, InvalidPolicy, NoAuthority
@@ -35,7 +35,7 @@ class Authorities:
         self._servers = servers
 
     def choice(
-        self, names: Sequence[str], resource: Resource, lease: str | None = None, headers: Headers | None = None
+        self, names: Sequence[str], resource: Resource, lease: str | None = None, headers: HeaderSource | None = None
     ) -> Choice:
         """What decides for ``resource``: the first possible one of ``names``. ``lease`` is the URL of a lease service.
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import isawaitable
 from typing import Any
 
-from tabhelm.errors import LeaseRefused, MalformedToken
+from tabhelm import app_headers
+from tabhelm.app_headers import HeaderSource
+from tabhelm.errors import LeaseRefused, MalformedToken, NoHeaders
 from tabhelm.fencing.token import FencingToken
 from tabhelm.json_text import is_number, loads
-from tabhelm.ports import Http, HttpAnswer
+from tabhelm.ports import Clock, Http, HttpAnswer
 
 LEASE_HELD = "urn:tabhelm:lease-held"
-Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""The app's own, for its authentication: asked before each request if it is a function, which may be ``async``."""
+LONGEST = 10.0
+"""Seconds that an attempt may take, and that the app has to give its headers for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,10 @@ class Taken:
 class LeaseClient:
     """Asks the service at ``url`` for one resource."""
 
-    def __init__(self, http: Http, url: str, resource: str, headers: Headers | None) -> None:
+    def __init__(self, http: Http, clock: Clock, url: str, resource: str, headers: HeaderSource | None) -> None:
         self.resource = resource
         self._http = http
+        self._clock = clock
         self._url = f"{url.rstrip('/')}/{resource}"
         self._headers = headers
         self._sent: Mapping[str, str] | None = None
@@ -59,15 +61,18 @@ class LeaseClient:
 
         Raises:
             Unreachable: no answer came; whether it is ours is unknown.
-            LeaseRefused: the answer is none of the contract.
+            LeaseRefused: the answer is none of the contract, or the app's own headers could not be had.
         """
         body = {"candidate": candidate, "ttl_ms": round(seconds * 1000)}
         more = {"wait_ms": round(wait * 1000), "above": above, "renew": renew}
         text = json.dumps(body | {name: value for name, value in more.items() if value})
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        answer = await self._http.send(
-            "POST", self._url, headers=await self._with_own(headers), body=text, timeout=timeout
-        )
+        try:
+            own = await app_headers.ask(self._headers, self._clock, min(timeout, LONGEST), "lease_headers")
+        except NoHeaders as error:
+            raise LeaseRefused(str(error)) from error
+        self._sent = own
+        headers = {"accept": "application/json", **own, "content-type": "application/json"}
+        answer = await self._http.send("POST", self._url, headers=headers, body=text, timeout=timeout)
         return self._read(answer, candidate)
 
     def give_back(self, candidate: str) -> None:
@@ -77,17 +82,6 @@ class LeaseClient:
             return  # nothing was ever asked for
         # The candidate is made of name parts, "/" and ":": all of them may stand in a query as they are.
         self._http.farewell("DELETE", f"{self._url}?candidate={candidate}", headers=self._sent)
-
-    async def _with_own(self, headers: dict[str, str]) -> dict[str, str]:
-        try:
-            own = self._headers() if callable(self._headers) else self._headers
-            given = dict(await own if isawaitable(own) else own or {})
-        except Exception as error:  # the app's own code
-            raise LeaseRefused(f"lease_headers failed: {type(error).__name__}: {error}") from error
-        if not all(isinstance(text, str) for text in (*given, *given.values())):
-            raise LeaseRefused("lease_headers must give texts by name")
-        self._sent = given
-        return {**given, **headers}
 
     def _read(self, answer: HttpAnswer, candidate: str) -> Given | Taken:
         shown = f"the lease service answered HTTP {answer.status}"

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
+from tabhelm.app_headers import HeaderSource
 from tabhelm.authority.base import Guarantees
-from tabhelm.authority.lease_client import Given, Headers, LeaseClient, Taken
+from tabhelm.authority.lease_client import LONGEST, Given, LeaseClient, Taken
 from tabhelm.authority.lease_hold import LeaseHold, LeaseTools, in_time
 from tabhelm.authority.rivals import SERVER_LEASE, Rivals
 from tabhelm.errors import LeadershipLost, LeaseRefused, LockWithdrawn, SplitAuthority, Unreachable
@@ -28,8 +30,6 @@ FIRST_PAUSE = 0.1
 """Seconds until the second look; each pause is twice the one before, up to the longest."""
 _TAKEN = ("newer-epoch", "storage-wiped")
 """It is not ours to give back."""
-_LONGEST = 10.0
-"""Seconds that an attempt may take."""
 
 OnTrouble = Callable[[str, str | None], None]
 """Told ``(resource, what)`` when the service is of no use, once; ``None`` when it is again."""
@@ -45,14 +45,14 @@ class ServerLeases:
     entropy: Entropy
     protocol: int
     on_trouble: OnTrouble = lambda resource, what: None
-    turns: dict[tuple[str, str], asyncio.Lock] = field(default_factory=dict)
-    """Of the tabs here that want the same, one asks: the others wait for it."""
+    turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    """Of the tabs here that want the same, one asks: the others wait for it. Forgotten once nobody asks."""
     troubled: set[str] = field(default_factory=set)
 
     name = NAME
     guarantees = Guarantees(exclusive=True, durable=True, fenced=True, timeout_based=True, reach="devices")
 
-    def at(self, url: str, headers: Headers | None = None) -> ServerLeaseAuthority:
+    def at(self, url: str, headers: HeaderSource | None = None) -> ServerLeaseAuthority:
         return ServerLeaseAuthority(self, url, headers)
 
     async def told(self, resource: str, asking: Awaitable[Given | Taken]) -> Given | Taken:
@@ -96,7 +96,7 @@ class ServerLeaseHold(LeaseHold):
         tools, shared = self._tools, self._shared
         since = self._ask_since()
         seconds = tools.times.length(self._hidden)
-        asking = self._client.ask(self._owner_id, seconds, timeout=wait + _LONGEST, wait=wait)
+        asking = self._client.ask(self._owner_id, seconds, timeout=wait + LONGEST, wait=wait)
         answer = await shared.told(self._client.resource, asking)
         if isinstance(answer, Taken):
             return answer
@@ -182,7 +182,7 @@ class ServerLeaseHold(LeaseHold):
         seconds = times.length(self._hidden)
         answer = await self._shared.told(
             self._client.resource,
-            self._client.ask(self._owner_id, seconds, timeout=min(_LONGEST, spare), renew=True, above=above),
+            self._client.ask(self._owner_id, seconds, timeout=min(LONGEST, spare), renew=True, above=above),
         )
         if isinstance(answer, Taken):
             raise LeadershipLost(self._resource, "newer-epoch" if answer.holder else "storage-wiped")
@@ -223,7 +223,7 @@ class ServerLeaseAuthority:
     name = NAME
     guarantees = ServerLeases.guarantees
 
-    def __init__(self, shared: ServerLeases, url: str, headers: Headers | None) -> None:
+    def __init__(self, shared: ServerLeases, url: str, headers: HeaderSource | None) -> None:
         self._shared = shared
         self._url = url
         self._headers = headers
@@ -236,7 +236,7 @@ class ServerLeaseAuthority:
             Unreachable, LeaseRefused: the service could not be asked.
         """
         times, clock = self._shared.tools.times, self._shared.tools.clock
-        wait, pause = min(_LONGEST, 5 * times.look_every), 0.0
+        wait, pause = min(LONGEST, 5 * times.look_every), 0.0
         turn = self._shared.turns.setdefault((self._url, resource.token_resource), asyncio.Lock())
         async with turn:
             while True:
@@ -263,7 +263,7 @@ class ServerLeaseAuthority:
         looking = shared.rivals.look_beside(resource, name, owner)
         gone = await in_time(shared.tools.clock, looking, f"the lease of {name!r} could not be read")
         drawn = shared.entropy.token_bytes(8).hex()
-        client = LeaseClient(shared.http, self._url, resource.token_resource, self._headers)
+        client = LeaseClient(shared.http, shared.tools.clock, self._url, resource.token_resource, self._headers)
         hold = ServerLeaseHold(shared, client, name, owner, f"{owner_id}/{drawn}", drawn)
         try:
             taken = await hold.claim(wait, gone)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, fields
 from inspect import iscoroutinefunction
 from typing import Any, Literal, get_args
 
+from tabhelm.app_headers import HeaderSource, checked
 from tabhelm.election.takeover import Takeover
-from tabhelm.errors import InvalidName, InvalidPolicy
+from tabhelm.errors import InvalidName, InvalidOptions, InvalidPolicy
 from tabhelm.json_text import is_number
 from tabhelm.names import check_scope
 from tabhelm.presence import TabInfo
@@ -18,7 +19,6 @@ Visible = Literal["any", "prefer", "require"]
 Eligible = Callable[[TabInfo], bool | str]
 """True, or why not: one short word (False: ``ineligible``)."""
 Score = Callable[[TabInfo], float]
-LeaseHeaders = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 SERVER_LEASE = "server-lease"
 
 
@@ -53,6 +53,9 @@ class LeadershipPolicy:
     fence: str | None = None
     """URL of the receiver whose marks are raised before the loop starts (the barrier): it must answer an empty batch
     with 200 and ``{"results": []}`` (docs/receiver.md)."""
+    fence_headers: HeaderSource | None = None
+    """The app's own headers for the barrier, such as a bearer token (cookies of this origin go by themselves): texts by
+    name, or a function that gives them, which may be ``async`` and is asked before each request."""
     grace: float = 5.0
     """How long a loop that was asked to stop may take; 0 on freeze, pagehide, lifeline loss, stall and theft."""
     stall_after: float | None = None
@@ -84,9 +87,8 @@ class LeadershipPolicy:
     lease: str | None = None
     """URL of a lease service (docs/leases.md), where ``authorities`` is ``("server-lease",)``: absolute, or a path of
     this origin that begins with ``/``. The resource's name is appended to it."""
-    lease_headers: LeaseHeaders | None = None
-    """The app's own headers for it, for its authentication (cookies of this origin go by themselves): texts by name, or
-    a function that gives them, which may be ``async`` and is asked before each request."""
+    lease_headers: HeaderSource | None = None
+    """The same for it."""
     trigger_window: tuple[float, float] = (0.05, 0.15)
     """News from others is collected for a random time in this window before the election looks again."""
 
@@ -105,6 +107,9 @@ class LeadershipPolicy:
             _function(key, getattr(self, key))
         if self.fence is not None and not (isinstance(self.fence, str) and self.fence):
             raise InvalidPolicy(f"fence {self.fence!r} is not valid: the URL of a fenced receiver is expected")
+        _headers("fence_headers", self.fence_headers)
+        if self.fence is None and self.fence_headers is not None:
+            raise InvalidPolicy("fence_headers are given without fence: there is nobody to send them to")
         for key in ("grace", "cool_down", "health_every", "engine_patience", "backoff", "max_backoff"):
             _time(key, getattr(self, key), zero=key in _ZERO)
         object.__setattr__(self, "authorities", _authorities(self.authorities))
@@ -121,8 +126,9 @@ class LeadershipPolicy:
         _window(self.trigger_window)
 
     @classmethod
-    def from_wire(cls, value: object) -> LeadershipPolicy:
-        """Build a policy from a page's object: camelCase keys, times in milliseconds with the suffix ``Ms``.
+    def from_wire(cls, value: object, **own: Any) -> LeadershipPolicy:
+        """Build a policy from a page's object: camelCase keys, times in milliseconds with the suffix ``Ms``. ``own``
+        adds what no message carries (functions), under Python's names.
 
         Raises:
             InvalidPolicy: an unknown key, or a value that is not allowed; names the key as the page wrote it.
@@ -140,7 +146,10 @@ class LeadershipPolicy:
         first, most = whole["backoff"] * 1000, whole["max_backoff"] * 1000
         if most < first:
             raise InvalidPolicy(f"maxBackoffMs {most:g} is shorter than backoffMs {first:g}")
-        return cls(**known)
+        try:
+            return cls(**(known | own))
+        except InvalidPolicy as error:
+            raise InvalidPolicy(_in_page_words(str(error))) from None
 
 
 def _words(key: str, value: object) -> frozenset[str]:
@@ -186,12 +195,11 @@ def _lease(url: object, headers: object, authorities: tuple[str, ...]) -> None:
 
 
 def _headers(key: str, value: Any) -> Any:
-    if value is None or callable(value):
-        return value
-    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in (*value, *value.values())):
-        raise InvalidPolicy(f"{key} of type {type(value).__name__} is not valid: texts by name are expected")
-    if wrong := [name for name in value if name.lower() in ("content-type", "accept")]:
-        raise InvalidPolicy(f"{key} may not hold {wrong[0]!r}: tabhelm sends its own")
+    try:
+        if value is not None and not callable(value):
+            checked(value, key)
+    except InvalidOptions as error:
+        raise InvalidPolicy(str(error)) from None
     return value
 
 
@@ -240,7 +248,13 @@ _TIMES = {
     *("grace", "stall_after", "max_hold", "cool_down", "health_every"),
     *("engine_patience", "backoff", "max_backoff"),
 }
-_HIDDEN = {"trigger_window", "takeover", "acting_alarm", "eligible", "score", "lease_headers"}
+_HIDDEN = {"trigger_window", "takeover", "acting_alarm", "eligible", "score", "lease_headers", "fence_headers"}
+
+
+def _in_page_words(text: str) -> str:
+    for name in ("fence_headers", "lease_headers"):
+        text = text.replace(name, _camel(name))
+    return text
 
 
 def _ms_or_never(key: str, value: Any) -> float | None:
@@ -259,5 +273,6 @@ _WIRE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
 } | {
     "takeoverAfterMs": ("takeover", Takeover.from_wire),
     "actingAlarmMs": ("acting_alarm", _ms_or_never),
+    "fenceHeaders": ("fence_headers", _headers),
     "leaseHeaders": ("lease_headers", _headers),
 }

@@ -1,80 +1,48 @@
-"""The headers that a page gives for its lease service: asked of its policy's own function before each request."""
+"""The headers of a page's policies, for its lease service and the barrier: asked of the page before each request."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import MalformedMessage, PageFunctionFailed
-from tabhelm.host.wire import Message, Post, field, optional_text
+from tabhelm.host.page_sender import PageFunctions
 from tabhelm.ports import Clock
 from tabhelm.tasks import within
 
 PATIENCE = 2.0
-"""Seconds that the page may take. One that is about to go answers no more: then those of the last time must do."""
+"""Seconds that a page may take that has given them before. One that hangs, or is about to go, answers no more: then
+those of the last time must do, once."""
+_HEADERS = {"fenceHeaders": "fence_headers", "leaseHeaders": "lease_headers"}
+_OWN_SAY = ("eligible", "score")
+"""The page asks these itself."""
 
 
-class PageHeaders:
-    """Those of one page. ``handlers``: its messages about them, by type."""
+def page_policy(given: Any, election: str, functions: PageFunctions, clock: Clock) -> LeadershipPolicy:
+    """The policy of a page's election. Its functions stay in the page: in the message each is only ``true``.
 
-    def __init__(self, clock: Clock, post: Post) -> None:
-        self._clock = clock
-        self._post = post
-        self._count = 0
-        self._asked: dict[int, asyncio.Future[Mapping[str, str] | None]] = {}
-        self.handlers: dict[str, Callable[[Message], None]] = {"lease-headers": self._told}
+    Raises:
+        InvalidPolicy: see ``LeadershipPolicy.from_wire``.
+    """
+    if not isinstance(given, Mapping):
+        return LeadershipPolicy.from_wire(given)
+    there = [key for key in (*_HEADERS, *_OWN_SAY) if given.get(key) is True]
+    own = {_HEADERS[key]: _asked(key, election, functions, clock) for key in there if key in _HEADERS}
+    return LeadershipPolicy.from_wire({key: value for key, value in given.items() if key not in there}, **own)
 
-    def bound(self, election: str, policy: LeadershipPolicy) -> LeadershipPolicy:
-        """The policy of this election; if it needs headers, the page is asked for them."""
-        if policy.lease is None or policy.lease_headers is not None:
-            return policy
-        known: Mapping[str, str] | None = {}
 
-        async def headers() -> Mapping[str, str]:
-            nonlocal known
-            if known is not None:  # else the page has none to give
-                try:
-                    known = await self._ask(election)
-                except TimeoutError:
-                    pass
-            return known or {}
+def _asked(key: str, election: str, functions: PageFunctions, clock: Clock) -> Callable[[], Awaitable[Any]]:
+    known: Any = None
 
-        return replace(policy, lease_headers=headers)
-
-    def end(self) -> None:
-        """The page is gone."""
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(TimeoutError())
-
-    async def _ask(self, election: str) -> Mapping[str, str] | None:
-        self._count += 1
-        call, asked = self._count, asyncio.get_running_loop().create_future()
-        self._asked[call] = asked
-        self._post({"type": "lease-headers", "election": election, "call": call})
+    async def headers() -> Any:
+        nonlocal known
+        last, known = known, None
+        asking = functions.ask("headers", election, {"key": key})
         try:
-            return await within(self._clock, PATIENCE, _answer(asked))
-        finally:
-            del self._asked[call]
+            told = await (asking if last is None else within(clock, PATIENCE, asking))
+        except TimeoutError:
+            return last
+        known = told.get("headers")
+        return known
 
-    def _told(self, message: Message) -> None:
-        asked = self._asked.get(field(message, "call", int))
-        headers: Any = message.get("headers")
-        error = optional_text(message, "error")
-        if headers is not None and not (
-            isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())
-        ):
-            raise MalformedMessage("'lease-headers' message: field 'headers' must hold texts by name")
-        if asked is None or asked.done():
-            return
-        if error is None:
-            asked.set_result(headers)
-        else:
-            asked.set_exception(PageFunctionFailed(f"leaseHeaders: {error}"))
-
-
-async def _answer(asked: Awaitable[Mapping[str, str] | None]) -> Mapping[str, str] | None:
-    return await asked
+    return headers

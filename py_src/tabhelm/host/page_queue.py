@@ -48,8 +48,8 @@ class PageQueues:
         """By the page's handle; the error of one that could not be opened answers its calls."""
         self._unsubscribe: list[Callable[[], None]] = []
         self._coalescer = Coalescer(services.ports.clock, STATS_EVERY)
-        self._functions = PageFunctions(post, self._lost)
-        self.handlers: dict[str, Callable[[Message], None]] = {"queue": self._queue} | self._functions.handlers
+        self.functions = PageFunctions(post, self._lost)
+        self.handlers: dict[str, Callable[[Message], None]] = {"queue": self._queue} | self.functions.handlers
         self.calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "enqueue": self._enqueue,
             "stats": self._stats,
@@ -99,18 +99,19 @@ class PageQueues:
         if len(functions) > 1:
             raise InvalidOptions("a queue has send or sendBatch, not both: leave one out")
         if functions:
-            own["sender"] = PageSender(self._functions, handle, each=functions == ["send"])
+            own["sender"] = PageSender(self.functions, handle, each=functions == ["send"])
         if options.get("headers") is True:
             del options["headers"]
-            own["headers"] = page_headers(self._functions, handle)
+            own["headers"] = page_headers(self.functions, handle)
         return QueueOptions.from_wire(options, **own)
 
-    def _lost(self, handle: str, reason: str) -> None:
+    def _lost(self, handle: str, reason: str) -> bool:
         """The page's functions cannot be asked: somebody else shall lead the queue, if there is anybody."""
         queue = self._queues.get(handle)
         election = self._tab.elections.get(queue.shared.resource) if isinstance(queue, Queue) else None
         if election is not None:
             election.step_down(reason if reason == "doubt" else UNHEALTHY)
+        return handle in self._queues
 
     def _handle(self, params: Message) -> Queue:
         handle = field(params, "queue", str)

@@ -1,4 +1,4 @@
-"""The page's own functions that a queue's flusher needs: its sender, and its headers.
+"""The page's own functions: a queue's sender and headers, and the headers of an election's policy.
 
 They stay in the page, are asked over the wire, and answer a call by its number; what comes for a call that nobody waits
 for any more is ignored.
@@ -22,9 +22,10 @@ MAX_TEXT = 2_000
 
 
 class PageFunctions:
-    """All calls of one session to its page. ``lost(queue, reason)``: the page may not, or cannot, lead this queue."""
+    """All calls of one session to its page. ``lost(queue, reason)``: the page may not, or cannot, lead this queue;
+    false where it is none, but an election."""
 
-    def __init__(self, post: Post, lost: Callable[[str, str], None]) -> None:
+    def __init__(self, post: Post, lost: Callable[[str, str], bool]) -> None:
         self._post = post
         self._lost = lost
         self._waiting: dict[int, tuple[str, asyncio.Future[Message]]] = {}
@@ -39,10 +40,11 @@ class PageFunctions:
         values: Sequence[Opaque] = (),
         why: Callable[[], str] = lambda: "stopped",
     ) -> Message:
-        """The page's answer. Cancelled, it tells the page to stop: ``why`` gives the reason.
+        """The page's answer; ``queue`` is its handle of a queue or an election. Cancelled, it tells the page to stop:
+        ``why`` gives the reason.
 
         Raises:
-            PageFunctionFailed: the function threw.
+            PageFunctionFailed: the function threw, or (of an election) cannot be asked.
         """
         self._last += 1
         call = self._last
@@ -68,10 +70,10 @@ class PageFunctions:
             return
         queue, answer = waiting
         lost = optional_text(message, "lost")
-        if lost is not None:
-            self._lost(queue, lost)  # whoever waits is cancelled with the tenure: an attempt of unknown outcome
-        else:
+        if lost is None:
             answer.set_result(message)
+        elif not self._lost(queue, lost):  # else who waits is cancelled with the tenure: an attempt of unknown outcome
+            answer.set_exception(PageFunctionFailed(f"the page cannot be asked: {lost}"))
 
 
 class PageSender:

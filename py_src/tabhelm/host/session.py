@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import MalformedMessage, NotJoined, TabhelmError
 from tabhelm.host.page_asking import PageAsking, Pages
-from tabhelm.host.page_headers import PageHeaders
+from tabhelm.host.page_headers import page_policy
 from tabhelm.host.page_locks import PageLocks
 from tabhelm.host.page_loop import PageLoop
 from tabhelm.host.page_queue import COALESCE, PageQueues, WithValues
@@ -71,8 +70,6 @@ class Session:
         }
         self._standing = PageStanding(services.ports.clock, self._elections.get, self._loop)
         self._handlers |= self._standing.handlers
-        self._headers = PageHeaders(services.ports.clock, post)
-        self._handlers |= self._headers.handlers
         self._handlers |= PageLocks(self.tab, services, post).handlers
         self._calls: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "check": self._check,
@@ -113,7 +110,6 @@ class Session:
         for timer in self._timers.values():
             timer.cancel()
         self._queues.end()
-        self._headers.end()
         for loop in list(self._loops.values()):
             loop.acknowledged(loop.grant, accepted=False)  # a grant that waits for this page need not wait longer
         self.tab.vanish(reason)
@@ -162,7 +158,8 @@ class Session:
         try:
             python = optional_text(message, "python")
             run: LeaderLoop = loop.run if python is None else load_loop(python)
-            policy = self._headers.bound(handle, LeadershipPolicy.from_wire(message.get("policy") or {}))
+            functions, clock = self._queues.functions, self._services.ports.clock
+            policy = page_policy(message.get("policy") or {}, handle, functions, clock)
             election = self.tab.lead(
                 field(message, "resource", str), run, policy=policy, scope=optional_text(message, "scope")
             )

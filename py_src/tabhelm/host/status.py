@@ -18,6 +18,8 @@ def status_message(state: State) -> dict[str, Any]:
             status |= {"epoch": state.epoch, "since": state.since * 1000}
         case BackingOff():
             status |= {"reason": state.reason, "retryInMs": state.retry_in * 1000}
+            if state.detail is not None:
+                status["detail"] = state.detail
         case SteppingDown():
             status |= {"reason": state.reason, "epoch": state.epoch}
         case Stopped():

@@ -23,19 +23,21 @@ MoreHeaders = Callable[[], Awaitable[Mapping[str, str]]]
 """Asked before each request; what it raises comes out of it as it is."""
 
 
-async def raise_marks(http: Http, url: str, tenure: Tenure, stream: TokenStream, events: Events) -> None:
-    """Raise the marks of the receiver at ``url`` to this tenure's epoch.
+async def raise_marks(
+    http: Http, url: str, tenure: Tenure, stream: TokenStream, events: Events, more: MoreHeaders | None = None
+) -> None:
+    """Raise the marks of the receiver at ``url`` to this tenure's epoch. ``more`` gives further headers.
 
     Raises:
         LeadershipLost: the receiver knows a newer owner, and the store agrees.
         Unreachable: no answer that says so came; the barrier does not stand.
     """
-    reply = await try_barrier(http, url, tenure, stream, events)
+    reply = await try_barrier(http, url, tenure, stream, events, more)
     if reply.kind != "answered":
-        raise Unreachable(
-            f"the receiver {url} did not take the barrier ({reply.detail}); "
-            'an empty batch must be answered by 200 and {"results": []}'
-        )
+        way_out = 'an empty batch must be answered by 200 and {"results": []}'
+        if reply.kind == "denied":
+            way_out = "does it want a header of the policy's fence_headers (fenceHeaders), or somebody to sign in?"
+        raise Unreachable(f"the receiver {url} did not take the barrier ({reply.detail}): {way_out}")
 
 
 async def try_barrier(

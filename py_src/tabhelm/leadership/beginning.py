@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from tabhelm import app_headers
 from tabhelm.authority.base import Hold
+from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import DatabaseBlocked, NotFenced
-from tabhelm.leadership.barrier import raise_marks
+from tabhelm.leadership.barrier import TIMEOUT, raise_marks
 from tabhelm.leadership.tenure import Tenure
 from tabhelm.observe import EpochIssued, Events, TookOver
 from tabhelm.ports import Clock, Http
@@ -29,13 +31,13 @@ async def acknowledged(clock: Clock, patience: float, confirming: Coroutine[Any,
 async def begin(
     hold: Hold,
     resource: str,
-    fence: str | None,
+    policy: LeadershipPolicy,
     clock: Clock,
     http: Http,
     events: Events,
     silent_for: float | None = None,
 ) -> Tenure:
-    """Issue the epoch of a hold, and show it to the receiver ``fence`` if there is one.
+    """Issue the epoch of a hold, and show it to the policy's receiver (``fence``) if there is one.
 
     ``silent_for``: the hold was taken by force from a holder that had been silent for so many seconds.
 
@@ -43,12 +45,14 @@ async def begin(
         LeadershipLost: somebody else leads by now.
         DatabaseError: the epoch could not be made durable (``DatabaseBlocked``: not within ``EPOCH_LIMIT``).
         Unreachable: the receiver did not take the barrier.
+        NoHeaders: the app's own headers for it could not be had.
         NotFenced: there is a receiver, but no epoch to show it.
     """
     try:
         grant = await within(clock, EPOCH_LIMIT, hold.begin())
     except TimeoutError:
         raise DatabaseBlocked(f"the epoch of {resource!r} was not durable within {EPOCH_LIMIT:g} s") from None
+    fence = policy.fence
     if grant is None and fence is not None:
         raise NotFenced(f"the authority of {resource!r} issues no epochs: the receiver {fence} could refuse nobody")
     tenure = Tenure(resource, hold, grant)
@@ -57,5 +61,9 @@ async def begin(
         if silent_for is not None:
             events.emit(TookOver(grant.resource, grant.epoch, round(silent_for * 1000)))
         if fence is not None:
-            await raise_marks(http, fence, tenure, tenure.stream(BARRIER_STREAM), events)
+
+            async def more() -> Mapping[str, str]:
+                return await app_headers.ask(policy.fence_headers, clock, TIMEOUT, "fence_headers")
+
+            await raise_marks(http, fence, tenure, tenure.stream(BARRIER_STREAM), events, more)
     return tenure

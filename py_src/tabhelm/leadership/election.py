@@ -238,9 +238,9 @@ class Election:
         self.status = state
         info = self.candidate.info()
         reason = str(getattr(state, "reason", "granted" if isinstance(state, Leading) else "eligible"))
-        epoch = getattr(state, "epoch", None)
+        epoch, detail = getattr(state, "epoch", None), getattr(state, "detail", None)
         self.services.events.emit(
-            LeadershipChanged(self.key, info.tab_id, before, after, reason, epoch, info.lifecycle, info.visible)
+            LeadershipChanged(self.key, info.tab_id, before, after, reason, epoch, info.lifecycle, info.visible, detail)
         )
         self._listeners.tell(state)
 
@@ -286,7 +286,8 @@ class Election:
         try:
             term = await self._stand_by()
         except TabhelmError as failure:
-            await self._back_off("withdrawn" if isinstance(failure, LockWithdrawn) else failure.code)
+            withdrawn = isinstance(failure, LockWithdrawn)
+            await self._back_off("withdrawn" if withdrawn else failure.code, None if withdrawn else str(failure))
             return
         if term is not None:
             await self._serve(term)
@@ -297,7 +298,7 @@ class Election:
         if term.led_for > self.policy.max_backoff:
             self._backoff.reset()  # it led well for a while: what ended it is no repeated failure
         if self.barred() is None or (self._resigned_unhealthy(reason) and self._stop is None):
-            await self._back_off(reason)
+            await self._back_off(reason, term.trouble)
 
     async def _idle(self, reason: str) -> None:
         self._resign = self._claim = None
@@ -320,7 +321,7 @@ class Election:
         """Not if its ``eligible`` chose the same word: that one says by itself when it is over."""
         return reason == UNHEALTHY == self._resign
 
-    async def _back_off(self, reason: str) -> None:
+    async def _back_off(self, reason: str, detail: str | None = None) -> None:
         unhealthy = self._resigned_unhealthy(reason)
         if not unhealthy and (reason in NO_FAILURE or reason == self._resign):
             self._backoff.reset()  # a short pause is enough
@@ -330,7 +331,7 @@ class Election:
             self.candidacy.rest(delay)
             self.enter(BackingOff(reason, self.candidacy.resting()))
             return
-        self.enter(BackingOff(reason, delay))
+        self.enter(BackingOff(reason, delay, detail))
         until = self.services.clock.monotonic() + delay
         while self._stop is None and (left := until - self.services.clock.monotonic()) > 0:
             await self.changes.wait(left)

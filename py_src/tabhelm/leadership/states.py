@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tabhelm.errors import InvalidTransition
 
@@ -41,10 +41,12 @@ class SteppingDown:
 
 @dataclass(frozen=True, slots=True)
 class BackingOff:
-    """Tried and failed, or just stepped down: asks again in ``retry_in`` seconds."""
+    """Tried and failed, or just stepped down: asks again in ``retry_in`` seconds. ``detail``: what failed, in words,
+    such as what a receiver answered."""
 
     reason: str
     retry_in: float
+    detail: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class Term:
     def __init__(self, office: Office, hold: Hold, silent_for: float | None = None) -> None:
         self.led_for = 0.0
         """Seconds in which it led."""
+        self.trouble: str | None = None
+        """What kept it from beginning, in the error's own words."""
         self._office = office
         self._hold = hold
         self._silent_for = silent_for
@@ -80,7 +82,19 @@ class Term:
         await office.changes.follow(beginning, lambda: self._hindrance() is None)
         if beginning.cancelled():
             return self._hindrance() or "withdrawn"
-        return _failure(beginning) or self._hindrance() or beginning.result() or "not-acknowledged"
+        return self._failure(beginning) or self._hindrance() or beginning.result() or "not-acknowledged"
+
+    def _failure(self, beginning: asyncio.Task[Tenure | None]) -> str | None:
+        """Why it failed, in one word; ``None`` if it did not. What is no failure that we know is raised."""
+        error = beginning.exception()
+        if error is None:
+            return None
+        if isinstance(error, LeadershipLost):
+            return error.reason
+        if isinstance(error, TabhelmError):
+            self.trouble = str(error)
+            return error.code
+        raise error
 
     async def _try_to_begin(self) -> Tenure | None:
         office, services = self._office, self._office.services
@@ -89,7 +103,7 @@ class Term:
         return await begin(
             self._hold,
             office.key,
-            office.policy.fence,
+            office.policy,
             services.clock,
             services.http,
             services.events,
@@ -248,15 +262,3 @@ def _outcome(body: asyncio.Task[None]) -> str:
     if error is None:
         return "loop-finished"
     return error.reason if isinstance(error, LeadershipLost) else "loop-failed"
-
-
-def _failure(beginning: asyncio.Task[Tenure | None]) -> str | None:
-    """Why it failed, in one word; ``None`` if it did not. What is no failure that we know is raised."""
-    error = beginning.exception()
-    if error is None:
-        return None
-    if isinstance(error, LeadershipLost):
-        return error.reason
-    if isinstance(error, TabhelmError):
-        return error.code
-    raise error

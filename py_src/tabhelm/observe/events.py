@@ -41,7 +41,8 @@ class TabLeft:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChanged:
-    """One step of one tab's election for one resource. On the wire ``before`` and ``after`` are ``from`` and ``to``."""
+    """One step of one tab's election for one resource. On the wire ``before`` and ``after`` are ``from`` and ``to``.
+    ``detail``: what failed, in words, where it backs off because of that."""
 
     resource: str
     tab: str
@@ -51,6 +52,7 @@ class LeadershipChanged:
     epoch: int | None
     lifecycle: str
     visible: bool
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
