@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -103,10 +101,3 @@ def apply(effect: Effect, connection: Any) -> None:
             getattr(connection, name)(*arguments)
         case "bug":
             raise KeyError("a secret of the application")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another task or process does."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -1,6 +1,6 @@
 """A lease service on a real web server in a process of its own: ``python lease_process.py KIND DATABASE``.
 
-``KIND`` is ``sqlite`` or ``postgres``. It prints its port once it listens and ends with its standard input. A candidate
+``KIND`` is ``sqlite`` or ``postgres``. It prints its URL once it listens and ends with its standard input. A candidate
 whose name begins with ``fatal`` gets its lease, and the process a SIGKILL before it answers.
 """
 
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
-import threading
 from collections.abc import MutableMapping
 from typing import Any
-
-import uvicorn
 
 from tabhelm.server import LeaseService, LeaseStore, SqliteLeaseStore
 from tabhelm.server.asgi import Receive, Scope, Send
 from tabhelm.server.lease_postgres import PostgresLeaseStore
+from tabhelm_build.serving import serve_until_stdin_ends
 
 
 class CrashBeforeAnswer:
@@ -45,22 +42,7 @@ class CrashBeforeAnswer:
 
 def main(kind: str, database: str) -> None:
     store: LeaseStore = SqliteLeaseStore(database) if kind == "sqlite" else PostgresLeaseStore(database)
-    config = uvicorn.Config(
-        CrashBeforeAnswer(LeaseService(store)), log_level="warning", access_log=False, timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-
-    def end_with_stdin() -> None:
-        while os.read(0, 1024):
-            pass
-        server.should_exit = True
-
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        print(listener.getsockname()[1], flush=True)
-        threading.Thread(target=end_with_stdin, daemon=True).start()
-        server.run(sockets=[listener])
+    serve_until_stdin_ends(CrashBeforeAnswer(LeaseService(store)), timeout_graceful_shutdown=1)
 
 
 if __name__ == "__main__":

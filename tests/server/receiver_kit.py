@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +11,10 @@ import httpx
 import pytest
 from databases import Database, Postgres, Sqlite, apply
 
-import tabhelm
 from tabhelm.fencing.http_form import idempotency_key_header, token_header
 from tabhelm.fencing.token import FencingToken
 from tabhelm.server import FencedReceiver
-
-SOURCES = Path(tabhelm.__file__).parents[1]
+from tabhelm_build.serving import ServerProcess
 
 
 def token(epoch: int = 1, seq: int = 1, *, owner: str = "tab-a", **more: str) -> FencingToken:
@@ -106,45 +101,17 @@ def client(make_client: MakeClient) -> Client:
     return make_client()
 
 
-class Process:
-    """``receiver_process.py``; ``url`` is where it listens."""
-
-    def __init__(self, database: Database, busy_timeout: float, crash: str, clock: Path | None) -> None:
-        script = Path(__file__).with_name("receiver_process.py")
-        command = [sys.executable, str(script), database.kind, database.address, str(busy_timeout), crash]
-        command += [] if clock is None else [str(clock)]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        )
-        assert self.process.stdout is not None
-        self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
-
-    def died(self) -> int:
-        """Wait for its end; the exit status."""
-        return self.process.wait(10)
-
-    def close(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            self.process.stdout.close()
-
-
 @pytest.fixture
-def start_process() -> Iterator[Callable[..., Process]]:
-    started: list[Process] = []
+def start_process() -> Iterator[Callable[..., ServerProcess]]:
+    """Starts ``receiver_process.py`` on a database."""
+    started: list[ServerProcess] = []
 
     def start(
         database: Database, busy_timeout: float = 5.0, crash: str = "never", clock: Path | None = None
-    ) -> Process:
-        started.append(Process(database, busy_timeout, crash, clock))
+    ) -> ServerProcess:
+        script = Path(__file__).with_name("receiver_process.py")
+        arguments = [str(script), database.kind, database.address, str(busy_timeout), crash]
+        started.append(ServerProcess(arguments + ([] if clock is None else [str(clock)])))
         return started[-1]
 
     yield start

@@ -1,7 +1,7 @@
 """A receiver on a real web server in a process of its own:
 ``python receiver_process.py KIND DATABASE BUSY_TIMEOUT CRASH [CLOCK]``.
 
-It prints its port once it listens and ends with its standard input. ``apply`` counts and logs. At an operation with the
+It prints its URL once it listens and ends with its standard input. ``apply`` counts and logs. At an operation with the
 id ``fatal`` it gets a SIGKILL inside the transaction (``CRASH`` is ``applying``), after it and before the answer
 (``answering``), or not at all (``never``). ``CLOCK`` is a file that says what time it is, in seconds since 1970.
 """
@@ -11,20 +11,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-import uvicorn
 from databases import open_store
 
 from tabhelm.server import Effect, FencedReceiver
 from tabhelm.server.asgi import Receive, Scope, Send
+from tabhelm_build.serving import serve_until_stdin_ends
 
 CRASH = sys.argv[4]
 
@@ -91,21 +89,7 @@ def main(kind: str, database: str, busy_timeout: float, clock: str | None = None
     store = open_store(kind, database, setup=create_tables, busy_timeout=busy_timeout)
     now = time.time if clock is None else lambda: float(Path(clock).read_text())
     receiver = FencedReceiver(apply, store, retention=100, clock=now)
-    config = uvicorn.Config(CrashBeforeAnswer(receiver), log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-
-    def end_with_stdin() -> None:
-        while os.read(0, 1024):
-            pass
-        server.should_exit = True
-
-    # Named TCP: asyncio sets TCP_NODELAY on connections of such a listener only, else each answer takes 40 ms.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        print(listener.getsockname()[1], flush=True)
-        threading.Thread(target=end_with_stdin, daemon=True).start()
-        server.run(sockets=[listener])
+    serve_until_stdin_ends(CrashBeforeAnswer(receiver))
 
 
 if __name__ == "__main__":

@@ -3,64 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-import tabhelm
-
-SOURCES = Path(tabhelm.__file__).parents[1]
+from tabhelm_build.serving import ServerProcess
 
 
-class Process:
-    """``lease_process.py``; ``url`` is where it listens."""
+@dataclass
+class Service:
+    """``lease_process.py``; ``url`` is that of the lease that all here want."""
 
-    def __init__(self, kind: str, database: str) -> None:
-        script = Path(__file__).with_name("lease_process.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), kind, database],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        )
-        assert self.process.stdout is not None
-        self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}/leases/app:job"
+    process: ServerProcess
 
-    def close(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            self.process.stdout.close()
+    @property
+    def url(self) -> str:
+        return f"{self.process.url}/leases/app:job"
 
 
-Start = Callable[[], Process]
+Start = Callable[[], Service]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     kind = request.param
     database = str(tmp_path / "leases.db") if kind == "sqlite" else request.getfixturevalue("postgres_database")
-    started: list[Process] = []
+    script = str(Path(__file__).with_name("lease_process.py"))
+    started: list[Service] = []
 
-    def begin() -> Process:
-        started.append(Process(kind, database))
+    def begin() -> Service:
+        started.append(Service(ServerProcess([script, kind, database])))
         return started[-1]
 
     yield begin
-    for process in started:
-        process.close()
+    for service in started:
+        service.process.close()
 
 
 async def ask(http: httpx.AsyncClient, url: str, candidate: str, ttl_ms: int = 1_000, **more: Any) -> httpx.Response:
@@ -107,7 +90,7 @@ async def test_a_token_that_nobody_heard_of_is_never_given_again(start: Start) -
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         with pytest.raises(httpx.TransportError):
             await ask(http, first.url, "fatal-1", 1_000)
-        assert first.process.wait(10) == -signal.SIGKILL
+        assert first.process.died() == -signal.SIGKILL
         second = start()
         refused = await ask(http, second.url, "b")
         assert refused.status_code in (200, 409)
@@ -135,6 +118,6 @@ async def test_a_server_that_ends_does_not_wait_for_who_waits(start: Start) -> N
         waiting = asyncio.create_task(ask(http, server.url, "b", 60_000, wait_ms=10_000))
         await http.get(server.url)
         began = time.monotonic()
-        await asyncio.to_thread(server.close)
+        await asyncio.to_thread(server.process.close)
         assert time.monotonic() - began < 8.0
         await asyncio.gather(waiting, return_exceptions=True)

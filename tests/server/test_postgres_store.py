@@ -12,13 +12,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from databases import create_tables, insert, until
+from databases import create_tables, insert
 from psycopg.rows import dict_row
 from receiver_kit import POSTGRES, Client, MakeClient, operation, token
 
 from tabhelm.fencing.guard import Marks
 from tabhelm.server import Effect, FenceTransaction, PostgresFenceStore, StoreBusy
 from tabhelm.server.store import Key, Known
+from tabhelm.testing import wait_for
 from tabhelm_build.postgres import PostgresServer
 
 Transaction = FenceTransaction[Any]
@@ -82,7 +83,7 @@ async def test_one_resource_waits_for_its_turn(store: PostgresFenceStore, postgr
     first = asyncio.create_task(store.run(slow))
     await asyncio.to_thread(entered.wait, 30)
     other = asyncio.create_task(store.run(second))
-    await until(lambda: waiting(postgres_database) == 1)
+    await wait_for(lambda: waiting(postgres_database) == 1, what="the other to wait")
     await store.run(partial(write, TWO))  # meanwhile others go on
     go_on.set()
     await asyncio.gather(first, other)

@@ -13,12 +13,13 @@ from typing import Any
 import httpx
 import pytest
 from databases import Database
-from receiver_kit import SQLITE, Process, operation, token
+from receiver_kit import SQLITE, operation, token
 
 from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.token import FencingToken
+from tabhelm_build.serving import ServerProcess
 
-Start = Callable[..., Process]
+Start = Callable[..., ServerProcess]
 
 
 async def send(http: httpx.AsyncClient, url: str, shown: FencingToken, *operations: dict[str, Any]) -> httpx.Response:
