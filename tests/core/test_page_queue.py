@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from tabhelm.errors import LeadershipLost, TabhelmError
 from tabhelm.host.engine import start
+from tabhelm.host.page_sender import PageFunctions
 from tabhelm.ports.database import Opaque
 from tabhelm.queue.records import draw_operation_id, drawn_at
 from tabhelm.simulated import PageQueue, Settings, SimulatedBrowser, SimulatedPage, SimulatedReceiver, World
@@ -435,3 +436,77 @@ def test_a_pending_enqueue_outlives_engines_and_settles_once(host: str) -> None:
         assert len(set(ids)) == 20
 
     run(host, test)
+
+
+@each_host
+def test_a_dead_letter_says_when_it_died_and_whether_its_partition_waits_for_it(host: str) -> None:
+    async def test(world: World, browser: SimulatedBrowser) -> None:
+        outbox = Outbox(world)
+        outbox.answer = lambda operation: {"status": "rejected"}
+        a = await page(browser, "a")
+        queue = sending_queue(a, outbox, rejected="block")
+        await world.sleep(100.0)
+        first = [queue.enqueue(n, op_id=f"op-{n}", partition="case") for n in (1, 2)]
+        for each in first:
+            await each
+        await world.until(lambda: queue.last_stats.get("blocked") == 1)
+        letters = await queue.dead_letters()
+        assert [letter["blocks"] for letter in letters].count(True) == 1 and letters[0]["blocks"]
+        for letter in letters:
+            assert letter["enqueuedAtMs"] <= letter["diedAtMs"] <= a.agent.clock.wall() * 1000
+        assert await queue.remove_dead([letters[0]["id"]]) == {"count": 1}
+
+    run(host, test)
+
+
+@each_host
+def test_figures_come_soon_and_not_too_often_and_the_last_ones_always(host: str) -> None:
+    async def test(world: World, browser: SimulatedBrowser) -> None:
+        outbox = Outbox(world)
+        a = await page(browser, "a")
+        queue = sending_queue(a, outbox, batch=1)
+        await world.sleep(5.0)
+        told: list[tuple[float, dict[str, Any]]] = []
+        look = world.loop.create_task(watch(world, queue, told))
+        began = world.loop.time()
+        for n in range(60):
+            await queue.enqueue(n)
+            await world.sleep(0.05)
+        await done(world, queue, 60)
+        await world.sleep(2.0)
+        look.cancel()
+        assert told[0][0] - began < 0.2
+        spaces = [later - before for (before, _), (later, _) in zip(told, told[1:], strict=False)]
+        assert min(spaces) > 0.15 and len(told) > 10, spaces
+        assert (told[-1][1]["done"], told[-1][1]["queued"], told[-1][1]["inFlight"]) == (60, 0, 0)
+
+    run(host, test)
+
+
+async def watch(world: World, queue: PageQueue, told: list[tuple[float, dict[str, Any]]]) -> None:
+    """Write down when figures came."""
+    last = queue.last_stats
+    while True:
+        await world.sleep(0.005)
+        if queue.last_stats is not last:
+            last = queue.last_stats
+            told.append((world.loop.time(), last))
+
+
+def test_a_call_that_cannot_be_posted_is_not_waited_for() -> None:
+    async def test(world: World) -> None:
+        posted: list[str] = []
+
+        def post(message: dict[str, Any], values: Sequence[Opaque] = ()) -> None:
+            posted.append(message["type"])
+            raise TypeError("cannot be cloned")
+
+        functions = PageFunctions(post, lambda queue, reason: None)
+        for _ in range(3):
+            with pytest.raises(TypeError, match="cannot be cloned"):
+                await functions.ask("send", "q", {})
+        assert posted == ["send"] * 3
+        assert not functions._waiting
+
+    with World(1) as world:
+        world.run(test(world))
