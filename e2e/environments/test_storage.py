@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.serving.pages import try_join, works
+from e2e.serving.pages import FLUSHED, try_join, works
 from e2e.serving.site import OddSite, serve
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
@@ -45,6 +45,34 @@ const faults = {
       return transaction.apply(this, given);
     };
   },
+  // Full, for whatever holds too much: told by an exception, where other browsers abort the transaction.
+  full: () => {
+    for (const name of ["put", "add"]) {
+      const { [name]: usual } = IDBObjectStore.prototype;
+      IDBObjectStore.prototype[name] = function (record, ...key) {
+        if (JSON.stringify(record).includes("too much")) throw thrown("QuotaExceededError", "no room for this");
+        return usual.call(this, record, ...key);
+      };
+    }
+  },
+  // All connections that are open when the word comes: closed by the browser, which says so or not.
+  closable: () => {
+    const open = new Set();
+    const { transaction } = IDBDatabase.prototype;
+    IDBDatabase.prototype.transaction = function (...given) {
+      open.add(this);
+      return transaction.apply(this, given);
+    };
+    const channel = new BroadcastChannel("fault");
+    channel.onmessage = ({ data }) => {
+      for (const connection of open) {
+        connection.close();
+        if (data === "told") connection.dispatchEvent(new Event("close"));
+      }
+      channel.postMessage(open.size);
+      open.clear();
+    };
+  },
   // Transactions stay alive, and nothing in them is ever answered.
   hanging: () => {
     const { get } = IDBObjectStore.prototype;
@@ -62,6 +90,11 @@ ENQUEUE = """async () => {
   const enqueued = tab.queue("mutations", { endpoint: "/api/operations" }).enqueue({ kind: "note" });
   const [name, code, message] = await enqueued.then(() => [], ({ name, code, message }) => [name, code, message]);
   return { name, code, message, ms: Math.round(performance.now() - began) };
+}"""
+
+NAMES = """async () => {
+  const effects = await (await fetch("/api/effects")).json();
+  return effects.map(({ payload }) => payload.name);
 }"""
 
 
@@ -120,6 +153,70 @@ async def test_each_fault_of_the_database_is_told_and_nothing_hangs(
 @pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
 async def test_a_lost_connection_is_replaced(browser: ChaosBrowser, site: OddSite, host: str) -> None:
     await works(await joined(browser, site, "once", host))
+
+
+@pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
+async def test_a_put_that_throws_for_want_of_room_refuses_the_whole_call_and_nothing_else(
+    browser: ChaosBrowser, site: OddSite, host: str
+) -> None:
+    tab = await joined(browser, site, "full", host)
+    await browser.offline(True)
+    await tab.until("() => tab.presence().self.online === false", what="the page to find out")
+    told = await tab.evaluate("""async () => {
+      window.queue = tab.queue("mutations", { endpoint: "/api/operations" });
+      const named = (...names) => names.map((name) => ({ payload: { kind: "note", name }, partition: "p" }));
+      await queue.enqueueAll(named("first", "second"));
+      const refused = () => queue.enqueueAll(named("third", "too much", "fourth")).then(
+        () => "taken", ({ name, code, message }) => `${name} ${code}: ${message}`);
+      const alone = () => queue.enqueue("too much").then(() => "taken", ({ code }) => code);
+      const told = [await refused(), await refused(), await alone()];
+      await queue.enqueueAll(named("fifth"));
+      return { told, queued: (await queue.stats()).queued };
+    }""")
+    assert all(text.startswith("TabhelmError quota-exceeded: ") for text in told["told"][:2]), told
+    assert told["told"][2] == "quota-exceeded" and told["queued"] == 3, told
+    await browser.offline(False)
+    await tab.until(FLUSHED, what="the queue to be flushed")
+    assert await tab.evaluate(NAMES) == ["first", "second", "fifth"]
+    assert await tab.evaluate("() => tab.hostState.state") == "connected"
+
+
+@pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("how", ["told", "untold"])
+async def test_what_is_queued_when_the_browser_closes_the_database_is_sent_once(
+    browser: ChaosBrowser, site: OddSite, host: str, how: str
+) -> None:
+    tab = await joined(browser, site, "closable", host)
+    await browser.offline(True)
+    await tab.until("() => tab.presence().self.online === false", what="the page to find out")
+    queued = await tab.evaluate(
+        """async (how) => {
+          window.queue = tab.queue("mutations", { endpoint: "/api/operations" });
+          const named = (from) => Array.from({ length: 20 }, (_, n) => ({
+            payload: { kind: "note", name: `${from}-${n}` }, partition: `p${n % 3}`, id: `${from}-${n}`,
+          }));
+          await queue.enqueueAll(named("before"));
+          const channel = new BroadcastChannel("fault");
+          const closed = new Promise((done) => (channel.onmessage = ({ data }) => done(data)));
+          channel.postMessage(how);
+          const connections = await closed;
+          const { queued } = await queue.stats();
+          await queue.enqueueAll(named("after"));
+          return [connections, queued, (await queue.stats()).queued];
+        }""",
+        how,
+    )
+    assert queued == [1, 20, 40], "connections closed, then operations"
+    await browser.offline(False)
+    await tab.until(FLUSHED, what="the queue to be flushed")
+    names = await tab.evaluate(NAMES)
+    assert len(names) == len(set(names)) == 40
+    for partition in range(3):
+        expected = [f"{from_}-{n}" for from_ in ("before", "after") for n in range(20) if n % 3 == partition]
+        assert [name for name in names if name in set(expected)] == expected
+    kinds = await tab.evaluate("() => told.map(({ type, change }) => change ?? type)")
+    assert "closed" in kinds or how == "untold", kinds
+    assert "wiped" not in kinds and "queue-lost" not in kinds, kinds
 
 
 @pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])

@@ -92,6 +92,26 @@ async def test_a_follower_enqueues_and_closes(browser: ChaosBrowser, site: Site)
     assert len(await judge(site, acks)) == 30
 
 
+async def test_a_follower_enqueues_offline_and_closes_and_the_leader_is_online_later(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    leads = await queueing(browser, site)
+    await flusher([leads])
+    follower = await queueing(browser, site, flush=False)
+    await browser.offline(True)
+    for tab in (leads, follower):
+        await tab.until("() => tab.presence().self.online === false", what="both tabs to find out")
+    await leads.until("() => !tab.presence().leaders['offline-queue:mutations']", what="the offline tab to step down")
+    before = len(await site.requests())
+    await enqueue(follower, operations("f", 30, partitions=3))
+    acks = await acknowledged(follower)
+    await follower.close()
+    assert (await stats(leads))["queued"] == 30 and len(await site.requests()) == before
+    await browser.offline(False)
+    await drained(leads, done=30)
+    assert len(await judge(site, acks)) == 30
+
+
 async def test_an_engine_dies_with_enqueues_pending(browser: ChaosBrowser, site: Site) -> None:
     host = await queueing(browser, site, flush=False)
     member = await queueing(browser, site)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.kit import Site, until
+from e2e.kit import Site, join, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, queueing
+from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, open_queue, operations, queueing
 
 HANG = 6.0  # seconds; long enough to be found out (the kit's limit is 2 s) and to hand the work over meanwhile
 
@@ -27,6 +28,11 @@ async def lose(leads: ChaosTab, how: str) -> None:
             await leads.hang(HANG)
         case "gone elsewhere":
             await leads.navigate("/blank2")
+        case "reloaded":
+            await leads.reload()
+
+
+WAYS = ["closed", "crashed", "frozen", "hung", "gone elsewhere", "reloaded"]
 
 
 async def late_batch_refused(site: Site) -> None:
@@ -39,7 +45,7 @@ async def late_batch_refused(site: Site) -> None:
     await until(refused, "the lost leader's late batch to be refused")
 
 
-@pytest.mark.parametrize("how", ["closed", "crashed", "frozen", "hung", "gone elsewhere"])
+@pytest.mark.parametrize("how", WAYS)
 async def test_the_flushing_tab_is_lost_in_mid_flush(browser: ChaosBrowser, site: Site, how: str) -> None:
     # The first tab's process holds the engine; the second is the only one to stand at first, leads, and is lost.
     host = await queueing(browser, site, flush=False)
@@ -70,6 +76,76 @@ async def test_the_flushing_tab_is_killed_together_with_the_engine(browser: Chao
     await drained(rest, done=60)
     await late_batch_refused(site)
     assert len(await judge(site, await acknowledged(rest))) == 60
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another tab"])
+async def test_the_flushing_tab_is_reloaded_with_operations_waiting(
+    browser: ChaosBrowser, site: Site, others: int
+) -> None:
+    # Its new document opens the queue and is elected: two reasons to look at what the old one left.
+    leads = await queueing(browser, site, batch=10)
+    await flusher([leads])
+    rest = [await queueing(browser, site, batch=10) for _ in range(others)]
+    await site.hold_one()
+    await enqueue(leads, operations("a", 60, partitions=4))
+    acks = await acknowledged(leads)
+    await site.held()
+    await leads.reload()
+    await join(leads)
+    await open_queue(leads, batch=10)
+    await drained(leads, done=60)
+    await late_batch_refused(site)
+    for tab in (leads, *rest):
+        await enqueue(tab, operations(f"b{tab.number}", 5))
+    await drained(leads, done=65 + 5 * others)
+    assert len(await judge(site, [*acks, *await acknowledged(leads, *rest)])) == 65 + 5 * others
+
+
+@pytest.mark.parametrize("host", ["shared", "window"])
+async def test_stepping_down_breaks_the_request_off_and_counts_no_attempt(
+    browser: ChaosBrowser, site: Site, host: str
+) -> None:
+    tab = await queueing(browser, site, join_options={"host": host})
+    await flusher([tab])
+    failed = await failures(browser, tab, host)
+    await site.hold_one()
+    await enqueue(tab, [{"payload": {"kind": "reject", "reason": "no"}, "partition": "p", "id": "op"}])
+    await site.held()
+    before = (await site.requests())[-1]
+    await tab.evaluate("() => __orchestration.forceElection('offline-queue:mutations')")
+    await until(failed, "the request to be broken off")
+    # It is still held, so the next leader had to ask by itself; and only that attempt counts.
+    dead = await tab.until("async () => (await q.deadLetters())[0]", what="the operation to be judged")
+    assert (dead["id"], dead["attempts"], dead["reason"]) == ("op", 0, "no")
+    assert (await site.requests())[-1]["epoch"] > before["epoch"]
+    await late_batch_refused(site)
+
+
+async def failures(browser: ChaosBrowser, tab: ChaosTab, host: str) -> Callable[[], Awaitable[bool]]:
+    """Whether a request of the sending engine was broken off by itself since now."""
+    if host == "window":
+        seen: list[str | None] = []
+        tab.page.on("requestfailed", lambda request: seen.append(request.failure))
+
+        async def in_page() -> bool:
+            return "net::ERR_ABORTED" in seen
+
+        return in_page
+    (engine,) = await browser.shared_workers(url_contains="engine.mjs")
+    await engine.evaluate("""() => {
+      const { fetch } = globalThis;
+      globalThis.brokenOff = 0;
+      globalThis.fetch = (url, options) => {
+        const answer = fetch(url, options);
+        answer.catch(({ name }) => (brokenOff += name === "AbortError"));
+        return answer;
+      };
+    }""")
+
+    async def in_engine() -> bool:
+        return bool(await engine.evaluate("() => brokenOff"))
+
+    return in_engine
 
 
 @pytest.mark.parametrize("how", ["frozen", "hung"])

@@ -75,6 +75,7 @@ async def test_the_engine_alone_has_no_network(browser: ChaosBrowser, site: Site
         ("redirect", {"location": "/blank"}),
         ("garbled-409", {"status": 409, "body": "conflict"}),
         ("no-answer", {"drop_answers": True}),
+        ("half-an-answer", {"cut_answers": True}),
     ],
 )
 async def test_wrong_answers_are_no_success(browser: ChaosBrowser, site: Site, name: str, faults: Any) -> None:
@@ -154,6 +155,26 @@ async def test_an_operation_that_the_receiver_cannot_take_stops_nobody(browser: 
     assert [letter["id"] for letter in letters] == ["huge"] and "413" in letters[0]["reason"]
     sent = [effect["op_id"] for effect in await site.effects()]
     assert sent == [f"{name}-{n}" for name in ("before", "after") for n in range(10)]
+
+
+@pytest.mark.parametrize("before", [0, 3], ids=["at the head", "in the midst"])
+async def test_an_operation_that_is_always_answered_500_dies_and_what_is_behind_it_is_sent(
+    browser: ChaosBrowser, site: Site, before: int
+) -> None:
+    # All in one partition: nothing else could show meanwhile that the receiver is well.
+    tab = await queueing(browser, site, maxAttempts=3, baseDelayMs=100, maxDelayMs=500)
+    await flusher([tab])
+    await site.faults(status=500, containing="poison")
+    named = [*(f"before-{n}" for n in range(before)), "poison", *(f"behind-{n}" for n in range(5))]
+    await enqueue(tab, [{"payload": {"kind": "note", "name": name}, "partition": "p", "id": name} for name in named])
+    await drained(tab, done=before + 5, timeout=60)
+    (letter,) = (await attempt(tab, "deadLetters"))["value"]
+    assert letter["id"] == "poison" and letter["attempts"] == 2
+    assert "gave up after 3 attempts" in letter["reason"] and "500" in letter["reason"]
+    sent = [effect["op_id"] for effect in await site.effects()]
+    assert sent == [name for name in named if name != "poison"]
+    alone = [each for each in await site.requests() if each["outcome"] == 500 and each["operations"] == 1]
+    assert len(alone) >= 3, "it was tried as often by itself"
 
 
 async def test_signed_out_pauses_until_resumed(browser: ChaosBrowser, site: Site) -> None:

@@ -11,7 +11,7 @@ from tabhelm.testing import ChaosBrowser
 
 from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, stats
 from .senders import asked, hold, sending, sends
-from .test_handover import lose
+from .test_handover import WAYS, lose
 
 
 @pytest.mark.parametrize("kind", ["send", "sendBatch"])
@@ -50,7 +50,7 @@ async def test_a_pages_own_sender_writes_each_operation_once(browser: ChaosBrows
     assert await uncaught(leads) == []
 
 
-@pytest.mark.parametrize("how", ["closed", "crashed", "frozen", "hung", "gone elsewhere"])
+@pytest.mark.parametrize("how", WAYS)
 async def test_a_page_is_lost_in_mid_send(browser: ChaosBrowser, site: Site, how: str) -> None:
     host = await sending(browser, site, flush=False)
     leads = await sending(browser, site)
