@@ -51,8 +51,8 @@ const nameOfKind = (value) => kindOf(value).slice(8, -1);
 
 // -- structured clones ----------------------------------------------------------------------------------------------------
 
-/** What a page can clone but no browser stores. */
-const UNSTORED = ["SharedArrayBuffer", "WebAssembly.Module"];
+/** What a page can clone but not every browser stores. */
+const UNSTORED = ["SharedArrayBuffer", "WebAssembly.Module", "ImageBitmap", "VideoFrame"];
 
 /** Where in a value is what cannot be cloned? Null if nowhere. @param {string} path @param {any} value @param {Set<unknown>} seen @returns {string | null} */
 function unclonable(path, value, seen = new Set()) {
@@ -105,6 +105,7 @@ function write(value, parts, seen) {
   if (known !== undefined) return say(`#${known};`);
   seen.set(value, seen.size);
   const kind = nameOfKind(value);
+  if (UNSTORED.includes(kind)) throw kind;
   const inner = (/** @type {Iterable<unknown>} */ values) => {
     say(`${kind}(`);
     for (const each of values) write(each, parts, seen);
@@ -152,9 +153,12 @@ const last = new WeakMap();
 export async function digested(_, queue, operations, values) {
   const read = (/** @type {unknown} */ value, /** @type {number} */ at) =>
     digest(value).catch((error) => {
-      throw new TypeError(`payload ${values.length > 1 ? `of items[${at}] ` : ""}cannot be read: ${message(error)}`, { cause: error });
+      const what = `${values.length > 1 ? `items[${at}].` : ""}payload`;
+      checkClonable(what, value);
+      throw new TypeError(`${what} cannot be read: ${message(error)}`, { cause: error });
     });
   const work = Promise.all(values.map(read));
+  work.catch(() => {}); // it is told in turn
   const turn = Promise.resolve(last.get(queue)).then(() => work);
   last.set(queue, turn.catch(() => {}));
   const digests = await turn;

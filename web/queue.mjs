@@ -86,8 +86,13 @@ export class Queue extends Emitter {
     const given = { queue: this.#handle, operations, values };
     // `fresh` ids need no look for an earlier operation of the same id; sent again, they are fresh no more.
     const again = { ...given, operations: operations.map((/** @type {object} */ each) => ({ ...each, fresh: false })) };
-    await this.#session.call("enqueue", given, { again });
-    return operations.map((/** @type {{id: string}} */ { id }) => id);
+    const operationIds = operations.map((/** @type {{id: string}} */ { id }) => id);
+    try {
+      await this.#session.call("enqueue", given, { again });
+    } catch (error) {
+      throw Object.assign(/** @type {Error} */ (error), { operationIds });
+    }
+    return operationIds;
   }
 
   /** @param {string} what @param {unknown[]} given */

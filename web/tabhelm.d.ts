@@ -670,7 +670,8 @@ export interface Queue extends EventTarget {
    *   function, NaN, a Map, a cycle. What has a `toJSON` (a Date, a URL) counts as what that returns. With payloads that are
    *   structured clones: it cannot be cloned, or stored
    * @throws TabhelmError `queue-full`, `quota-exceeded`, `identifier-reused`, `invalid-options` (of the queue), a
-   *   `database-…` code, `engine-lost` or `no-answer` (outcome unknown: enqueue again with the same id), `refused`, `not-joined`
+   *   `database-…` code, `engine-lost` or `no-answer` (outcome unknown: enqueue again with the same id), `refused`, `not-joined`. Each has
+   *   `operationIds`, which were drawn or given
    */
   enqueue(payload: unknown, options?: EnqueueOptions): Promise<string>;
   /** All of them in one transaction, or none. */

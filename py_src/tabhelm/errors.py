@@ -248,6 +248,8 @@ class DatabaseError(TabhelmError):
     """IndexedDB did not do what was asked; nothing of the transaction was written."""
 
     code = "database"
+    op_ids: tuple[str, ...] = ()
+    """Of the operations that were to be enqueued: the same may be enqueued again under the same ids."""
 
 
 class DatabaseClosed(DatabaseError):

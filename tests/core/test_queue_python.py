@@ -9,7 +9,7 @@ import pytest
 from queue_kit import URL, Ledger, opened, simulated
 
 from kit import join
-from tabhelm.errors import IdentifierReused, InvalidOptions, InvalidPayload
+from tabhelm.errors import IdentifierReused, InvalidOptions, InvalidPayload, QuotaExceeded
 from tabhelm.ports.database import Opaque
 from tabhelm.queue import Item, NewOperation, Operation, Sending
 from tabhelm.queue.cloning import cloned
@@ -50,6 +50,22 @@ async def test_many_operations_with_partitions_and_ids_of_their_own_are_one_tran
         "three": ("case-1", 3),
         "four": ("case-2", 4),
     }
+
+
+@simulated
+async def test_an_error_of_the_storage_names_the_ids_to_try_again_with(world: World) -> None:
+    a = join(world, "a")
+    queue = opened(a)
+    await a.agent.start(queue.enqueue({"n": 0}))
+    world.faults.quota = world.storage.size + 100
+    with pytest.raises(QuotaExceeded) as caught:
+        await a.agent.start(queue.enqueue_many(["x" * 100, Item("y" * 100, op_id="mine")]))
+    drawn, mine = caught.value.op_ids
+    assert mine == "mine"
+    world.faults.quota = None
+    assert await a.agent.start(queue.enqueue("x" * 100, op_id=drawn)) == drawn
+    with pytest.raises(IdentifierReused):
+        await a.agent.start(queue.enqueue("another", op_id=drawn))
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

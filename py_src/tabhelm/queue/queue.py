@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tabhelm.errors import DatabaseClosed, InvalidPayload, NotCloneable
+from tabhelm.errors import DatabaseClosed, DatabaseError, InvalidPayload, NotCloneable
 from tabhelm.json_text import exact_text
 from tabhelm.leadership import LeaderContext
 from tabhelm.ports.database import Opaque
@@ -42,7 +42,8 @@ class Queue:
             IdentifierReused: the id is known with another payload or partition.
             QueueFull: ``max_operations`` or ``max_bytes`` does not allow it.
             QuotaExceeded: the origin's storage is full; nothing was stored.
-            DatabaseError: whether it was stored is not known: enqueue it again with the same ``op_id``.
+            DatabaseError: whether it was stored is not known: enqueue it again with the same ``op_id``, which is that
+                of the error's ``op_ids``.
         """
         operation = self._new("", Item(payload, partition, op_id), partition)
         await self.enqueue_all([operation])
@@ -73,7 +74,11 @@ class Queue:
         """
         if not operations:
             return 0
-        added = await self._store(operations)
+        try:
+            added = await self._store(operations)
+        except DatabaseError as error:
+            error.op_ids = tuple(operation.op_id for operation in operations)
+            raise
         if added:
             self.shared.changed()
         return added
