@@ -11,8 +11,10 @@ from typing import Any
 import tabhelm
 from tabhelm import JoinedTab, LeaderContext, LeadershipLost, LeadershipPolicy, Leading
 from tabhelm.observe import as_dict
+from tabhelm.queue import Operation, Sending
 
 js: Any = import_module("js")
+create_once_callable: Any = import_module("pyodide.ffi").create_once_callable
 TABS: dict[str, JoinedTab] = {}
 ELECTIONS: dict[str, tabhelm.Election] = {}
 QUEUES: dict[str, tabhelm.Queue] = {}
@@ -21,6 +23,10 @@ CONTEXTS: list[LeaderContext] = []
 HEADERS: dict[str, dict[str, str]] = {}
 BODIES: dict[str, dict[str, Any]] = {}
 EVENTS: list[dict[str, Any]] = []
+PENDING: dict[str, list[asyncio.Future[str]]] = {}
+LEFT: dict[str, int] = {}
+HOLD: dict[str, bool] = {}
+SENDS: list[dict[str, Any]] = []
 
 
 async def call(name: str, arguments: str) -> str:
@@ -139,6 +145,64 @@ async def flush_batches(name: str, key: str = "tab") -> None:
 async def enqueue(name: str, prefix: str, count: int) -> list[str]:
     payloads = [{"kind": "note", "name": f"{prefix}-{number}"} for number in range(count)]
     return [await QUEUES[name].enqueue(payload, partition=prefix) for payload in payloads]
+
+
+async def leave_in_midst(name: str, prefix: str, count: int, url: str) -> None:
+    """Begin so many calls at once, and let the page go elsewhere before they are answered; see ``settled``."""
+    pending = PENDING[name] = [
+        asyncio.ensure_future(QUEUES[name].enqueue({"kind": "note", "name": f"{prefix}-{number}"}, partition=prefix))
+        for number in range(count)
+    ]
+
+    def leaving(_event: Any) -> None:
+        LEFT[name] = sum(not each.done() for each in pending)
+
+    js.addEventListener("pagehide", create_once_callable(leaving))
+    await asyncio.sleep(0)  # each has begun
+    js.location.href = url
+
+
+async def settled(name: str) -> dict[str, Any]:
+    """How the calls of ``leave_in_midst`` ended, and how many of them were open when the page left."""
+    found = await asyncio.gather(*PENDING[name], return_exceptions=True)
+    return {"left": LEFT[name], "ids": [each if isinstance(each, str) else repr(each) for each in found]}
+
+
+async def send_from_here(name: str, options: dict[str, Any], key: str = "tab") -> None:
+    """Empty the queue with a sender of our own, which waits while ``HOLD`` says so, then writes to the receiver."""
+
+    async def send(operation: Operation, sending: Sending) -> str:
+        seen: dict[str, Any] = {"id": operation.op_id, "attempt": sending.attempt, "epoch": sending.token.epoch}
+        seen["ended"] = None
+        SENDS.append(seen)
+        try:
+            while HOLD.get(name):
+                await asyncio.sleep(0.02)
+            item = {
+                "op_id": operation.op_id,
+                "partition": operation.partition,
+                "payload": json.loads(operation.payload),
+            }
+            body = json.dumps({"operations": [item]})
+            headers = {"Content-Type": "application/json", "Fencing-Token": sending.headers()["Fencing-Token"]}
+            asked = js.JSON.parse(json.dumps({"method": "POST", "headers": headers, "body": body}))
+            answer = await js.fetch("/api/operations", asked)
+            seen["ended"] = int(answer.status)
+            return str((await answer.json()).results[0].status)
+        except BaseException as error:
+            seen["ended"] = type(error).__name__
+            raise
+
+    QUEUES[name] = TABS[key].queue(name, sender=send, payloads="json", **options)
+
+
+async def hold_sends(name: str, held: bool) -> None:
+    HOLD[name] = held
+
+
+async def sends() -> list[dict[str, Any]]:
+    """What the senders of this page were asked."""
+    return SENDS
 
 
 async def stats(name: str) -> dict[str, Any]:

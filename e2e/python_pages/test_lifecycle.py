@@ -97,6 +97,74 @@ async def test_a_page_in_the_cache_keeps_nothing_and_comes_back_with_the_same_el
     assert await a.uncaught() == []
 
 
+async def test_an_enqueue_that_is_under_way_when_its_page_is_cached_settles_once(
+    pair: Pair, shared_site: PythonSite
+) -> None:
+    a, b = pair
+    await a("queue", "midst", {})
+    await a.tab.show()
+    # Nobody waits for the answer: the page is gone before it comes.
+    await a.tab.evaluate(
+        "([name, args]) => { inside.call(name, args); }", ["leave_in_midst", '["midst", "m", 100, "/blank2"]']
+    )
+    await a.tab.page.wait_for_url("**/blank2")
+    assert await a.tab.back(), await a.tab.not_restored_reasons()
+    found = await a("settled", "midst")
+    assert found["left"] > 0, "all were answered before the page left"
+    assert len(set(found["ids"])) == 100 and not any("(" in each for each in found["ids"]), found
+    assert (await a("stats", "midst"))["queued"] == 100
+    await b("queue", "midst", {"endpoint": "/api/operations"})
+    await b.tab.show()
+
+    async def emptied() -> bool:
+        at = await b("stats", "midst")
+        return (at["queued"], at["in_flight"], at["done"]) == (0, 0, 100)
+
+    await wait_for(emptied, 60.0, "the queue to be empty")
+    sent = [each for each in await shared_site.effects() if each["partition"] == "m"]
+    assert sorted(each["op_id"] for each in sent) == sorted(found["ids"])
+    assert await a.uncaught() == []
+
+
+@pytest.mark.parametrize("how", ["close", "freeze"])
+async def test_a_page_with_its_own_sender_is_lost_in_mid_send(pair: Pair, shared_site: PythonSite, how: str) -> None:
+    b, queue = pair[1], f"sending-{how}"
+    doomed = await PythonPage.joined(b.tab.browser, shared_site)
+    await doomed("hold_sends", queue, True)
+    await doomed("send_from_here", queue, {})
+    ids = await doomed("enqueue", queue, how, 4)
+
+    async def asked() -> bool:
+        return len(await doomed("sends")) == 1
+
+    await wait_for(asked, 15.0, "its sender to be asked")
+    epoch = (await doomed("sends"))[0]["epoch"]
+    await b("send_from_here", queue, {})
+    await b.tab.show()
+    await (doomed.tab.close() if how == "close" else doomed.tab.freeze())
+
+    async def emptied() -> bool:
+        return bool((await b("stats", queue))["done"] == 4)
+
+    await wait_for(emptied, 30.0, "the other page to send everything")
+    seen = [each for each in await b("sends") if each["id"] in ids]
+    assert [each["id"] for each in seen] == ids and {each["ended"] for each in seen} == {200}
+    assert {each["attempt"] for each in seen} == {1}, "what was lost in mid-send has not failed"
+    assert all(each["epoch"] > epoch for each in seen)
+    if how == "freeze":
+        await doomed.tab.thaw()
+        await doomed("hold_sends", queue, False)
+
+        async def ended() -> bool:
+            return (await doomed("sends"))[0]["ended"] is not None
+
+        await wait_for(ended, 15.0, "the late sender to end")
+        assert [each["ended"] for each in await doomed("sends")] == ["CancelledError"]
+        await doomed.tab.close()
+    sent = [each["op_id"] for each in await shared_site.effects() if each["partition"] == how]
+    assert sent == ids
+
+
 async def test_a_leader_that_hung_gives_up_when_it_wakes(pair: Pair, shared_site: PythonSite) -> None:
     a, b = pair
     first = await lead("hung", a, b)
