@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from e2e.kit import STALL_MS, Site, join, until
 from playwright.async_api import ConsoleMessage
@@ -32,9 +33,10 @@ _WATCH = """() => {
   tab.addEventListener("event", ({ detail }) => {
     if (["epoch-issued", "operation-died", "queue-lost"].includes(detail.type)) say({ event: detail });
   });
+  addEventListener("offline", () => say({ offline: true }));
 }"""
 _LEADER = "(resource) => tab.presence().leaders[resource]?.tabId ?? null"
-_WORK = """([calls, repeated]) => {
+_WORK = """([calls, since]) => {
   // Timers of a hidden page come once a second; messages come.
   const pause = (ms) => new Promise((over) => {
     const { port1, port2 } = new MessageChannel();
@@ -56,8 +58,8 @@ _WORK = """([calls, repeated]) => {
   window.working = (async () => {
     for (const each of calls) {
       await pause(each.pause_ms);
-      // A call that may have been made before, by a page that is no more: nobody knows when it was first asked for.
-      const asked = repeated && each === calls[0] && each.ids ? null : clock();
+      // A call that may have been made before, by a page that is no more: nobody knows when, but in this step.
+      const asked = since !== null && each === calls[0] && each.ids ? since : clock();
       for (;;) {
         try {
           await one(each, asked);
@@ -111,8 +113,9 @@ class Seat:
             await self.work(repeated=True)
 
     async def work(self, *, repeated: bool = False) -> None:
-        """Begin the calls that are not answered."""
-        await self.tab.evaluate(_WORK, [[call.as_dict() for call in self.calls[self.next :]], repeated])
+        """Begin the calls that are not answered; ``repeated``: another page may have made the first of them."""
+        since = self._crew.step_began * 1000 if repeated else None
+        await self.tab.evaluate(_WORK, [[call.as_dict() for call in self.calls[self.next :]], since])
 
     def _heard(self, name: str, message: ConsoleMessage) -> None:
         if not message.text.startswith(_SAID) or name != f"{self.name}.{self._opened}":
@@ -124,16 +127,14 @@ class Seat:
         if "event" in said:
             self._crew.recording.event(said["event"])
             return
+        if "offline" in said:
+            self._crew.offline += 1
+            return
         if "refused" in said:
             self._crew.refused.append(f"{name}, call {said['call']}: {said['refused']}")
         for op_id in said.get("ids", ()):
-            asked = said["asked"]
             self._crew.recording.acknowledged(
-                op_id,
-                partition=said["partition"],
-                tab=name,
-                asked_at=None if asked is None else asked / 1000,
-                at=said["at"] / 1000,
+                op_id, partition=said["partition"], tab=name, asked_at=said["asked"] / 1000, at=said["at"] / 1000
             )
         if "ids" in said or self.calls[self.next].ids is None:
             self.next = next(n for n, call in enumerate(self.calls, 1) if call.number == said["call"])
@@ -148,6 +149,14 @@ class Crew:
         self.recording = Recording()
         self.refused: list[str] = []
         """Calls that were answered with an error, as text."""
+        self.requests: list[dict[str, Any]] = []
+        """What came to the receiver, in order; complete once the run is over."""
+        self.offline = 0
+        """How often a page found itself without a network."""
+        self.at = "before the first step"
+        """Where the run is, as text."""
+        self.step_began = 0.0
+        """When the tabs were given the calls of this step (Unix seconds)."""
         self.seats = {name: Seat(name, self) for name in SEATS}
         self._tell = tell
         self._faults: dict[str, Callable[[Seat], AbstractAsyncContextManager[None]]] = {
@@ -175,14 +184,17 @@ class Crew:
         for number, step in enumerate(steps, 1):
             if step.fault == WIPE:
                 await self._rest()  # so that only what is enqueued from now on may be gone
-            self._tell(f"{time.monotonic() - began:5.1f} s  step {number}: {step}")
+            self.at = f"in step {number} of {len(steps)}: {step}"
+            self._tell(f"{time.monotonic() - began:5.1f} s  {self.at}")
             await self._step(step)
+        self.at = "after the last step"
         last = await self._rest()
         self._tell(f"{time.monotonic() - began:5.1f} s  at rest")
         for letter in await last.evaluate("() => q.deadLetters()"):
             dead = {"type": "operation-died", "queue": QUEUE, "operation": letter["id"], "reason": letter["reason"]}
             self.recording.event(dead)
         self.recording.effects(await self.site.effects())
+        self.requests += await self.site.requests()
 
     async def _rest(self) -> ChaosTab:
         tab = self.seats[SEATS[0]].tab
@@ -193,12 +205,14 @@ class Crew:
     async def _step(self, step: Step) -> None:
         for seat in self.seats.values():
             seat.calls, seat.next = step.calls[seat.name], 0
-        accepted = len(await self.site.effects())
+        accepted, arrived = len(await self.site.effects()), len(await self.site.requests())
         await self.site.faults(**step.order)
+        self.step_began = time.time()
         await asyncio.gather(*(seat.work() for seat in self.seats.values()))
         begun = step.after * sum(len(calls) for calls in step.calls.values())
         await self._until(lambda: sum(seat.next for seat in self.seats.values()) >= begun, "the tabs to be at work")
         if step.restarts:
+            self.requests += await self.site.requests()
             await asyncio.to_thread(self.site.server.kill)
             await asyncio.to_thread(self.site.server.start)
         victim = await self._victim(step)
@@ -209,6 +223,12 @@ class Crew:
             await self._until(
                 lambda: all(seat.done for seat in others) or time.monotonic() > over, "the other tabs to be done"
             )
+        if not step.restarts and step.fault != WIPE:
+
+            async def befell() -> bool:
+                return len(await self.site.requests()) > arrived
+
+            await until(befell, f"a request that the receiver's trouble ({step.trouble}) befalls", _PATIENCE)
         await self.site.faults(release=True)
         await self._until(lambda: all(seat.done for seat in self.seats.values()), "every tab to be done")
 
