@@ -53,8 +53,10 @@ class StorageWatch:
             self._looking = self._tasks.start(self._look(), "look at the database")
             self._looking.add_done_callback(self._looked)
 
-    def _looked(self, _task: asyncio.Task[None]) -> None:
+    def _looked(self, task: asyncio.Task[None]) -> None:
         self._looking = None
+        if self._again and not task.cancelled():
+            self.look()  # told between its last look and now
 
     def _changed(self, change: DatabaseEvent) -> None:
         self._events.emit(StorageChanged(self._database.name, change))

@@ -10,7 +10,16 @@ import pytest
 from tests.fencing.vectors import MALFORMED_RECORDS, MALFORMED_TOKENS, SEQUENCES, token
 
 from tabhelm import guard
-from tabhelm.errors import DatabaseError, InvalidName, LeadershipLost, MalformedToken, NotInBrowser, StaleOwner
+from tabhelm.errors import (
+    DatabaseError,
+    InvalidName,
+    InvalidOptions,
+    LeadershipLost,
+    MalformedToken,
+    NotFenced,
+    NotInBrowser,
+    StaleOwner,
+)
 from tabhelm.fencing.token import FencingToken
 from tabhelm.ports import Database, Schema, Store, Transaction
 from tabhelm.simulated import World
@@ -209,6 +218,48 @@ async def test_a_result_that_comes_after_it_ended_is_dropped() -> None:
     with pytest.raises(LeadershipLost):  # and is not even begun
         await guard.apply_if_current(leading, lambda: shown.append("begun"))
     assert shown == []
+
+
+async def test_a_holder_that_finds_out_only_when_asked_for_a_token_applies_nothing() -> None:
+    """After a hang nobody has told it yet that it leads no more."""
+
+    class Hung(Leading):
+        hung = False
+
+        def next_token(self) -> FencingToken:
+            self.lost = self.hung
+            return super().next_token()
+
+    holder = Hung()
+
+    async def load() -> str:
+        holder.hung = True
+        return "late"
+
+    shown: list[str] = []
+    with pytest.raises(LeadershipLost):
+        await guard.apply_if_current(holder, load, shown.append)
+    assert shown == []
+
+
+async def test_who_leads_without_tokens_applies_its_results_too() -> None:
+    class Unfenced:
+        def next_token(self) -> FencingToken:
+            raise NotFenced("no epochs")
+
+    assert await guard.apply_if_current(Unfenced(), lambda: 7) == 7
+
+
+def test_an_unknown_rule_is_refused_by_name() -> None:
+    with pytest.raises(InvalidOptions, match="rule 'loose' is not valid"):
+        guard.MemoryGuard("loose")  # type: ignore[arg-type]
+
+    async def main(database: Database) -> None:
+        with pytest.raises(InvalidOptions, match="rule 'loose'"):
+            await write(database, FencingToken("d", "app:job", 1, "loop", 1, "ann"), "x", "loose")  # type: ignore[arg-type]
+        assert await stored(database, "cases") == []
+
+    simulated(main)
 
 
 async def test_what_a_token_protects_is_applied_unless_a_newer_owner_was_seen_meanwhile() -> None:

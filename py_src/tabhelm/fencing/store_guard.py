@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol, TypeVar, overload
 
-from tabhelm.errors import DatabaseError, StaleOwner
+from tabhelm.errors import DatabaseError, InvalidOptions, NotFenced, StaleOwner
 from tabhelm.fencing.guard import EpochGuard, Marks, StrictGuard, Verdict
 from tabhelm.fencing.token import MAX_NUMBER, FencingToken
 from tabhelm.ports.database import Record, Store, Transaction
@@ -38,14 +38,23 @@ async def check(transaction: Transaction, store: str, token: FencingToken, *, ru
     Raises:
         StaleOwner: a newer owner was seen, or (``overtaken``) a later token of the same stream.
         DatabaseError: the transaction cannot write to the store, or the store holds something else.
+        InvalidOptions: there is no such rule.
     """
+    guard = _guard(rule)
     record = await transaction.get(store, [token.domain, token.resource])
     marks = None if record is None else read_marks(store, record)
-    raised = accepted(_RULES[rule].judge(marks, token), token)
+    raised = accepted(guard.judge(marks, token), token)
     key = await transaction.put(store, {**(record or {}), **write_marks(token, raised)})
     if list(key if isinstance(key, list | tuple) else [key]) != [token.domain, token.resource]:
         # Written where nobody finds it: every token would be accepted.
         raise DatabaseError(f"store {store!r}: its key path must be ('domain', 'resource'), as FENCE has it")
+
+
+def _guard(rule: str) -> StrictGuard:
+    for name, guard in _RULES.items():
+        if name == rule:
+            return guard
+    raise InvalidOptions(f"rule {rule!r:.60} is not valid: 'strict' or 'epoch' is expected")
 
 
 def write_marks(token: FencingToken, marks: Marks) -> Record:
@@ -98,10 +107,14 @@ def _is_number(value: object, least: int) -> bool:
 
 
 class MemoryGuard:
-    """Marks in memory: for state that is gone when this interpreter is, and for nothing else."""
+    """Marks in memory: for state that is gone when this interpreter is, and for nothing else.
+
+    Raises:
+        InvalidOptions: there is no such rule.
+    """
 
     def __init__(self, rule: Rule = "strict") -> None:
-        self._rule = _RULES[rule]
+        self._rule = _guard(rule)
         self._marks: dict[tuple[str, str], Marks] = {}
 
     def check(self, token: FencingToken) -> None:
@@ -134,9 +147,6 @@ class MemoryGuard:
 class Holder(Protocol):
     """Whoever leads: a ``LeaderContext``."""
 
-    @property
-    def lost(self) -> bool: ...
-
     def next_token(self) -> FencingToken: ...
 
 
@@ -166,8 +176,10 @@ async def apply_if_current(
 
 
 def _ensure(holder: Holder) -> None:
-    if holder.lost:
-        holder.next_token()  # raises, with the reason
+    try:
+        holder.next_token()  # it doubts itself, too: after a hang nobody has told it yet
+    except NotFenced:
+        pass  # it leads, without tokens
 
 
 async def _settled(result: T | Awaitable[T]) -> T:
