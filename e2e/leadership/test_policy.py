@@ -120,7 +120,7 @@ async def test_a_loop_that_makes_no_progress_is_taken_for_stalled(browser: Chaos
 async def test_what_the_engine_refuses_ends_the_election_and_names_the_key(browser: ChaosBrowser, site: Site) -> None:
     tab = await site.joined(browser)
     refused = {
-        "{ eligible: true }": "'eligible' True is not valid",
+        "{ fenceHeaders: { a: 'b' } }": "fenceHeaders are given without fence",
         "{ newest: 1 }": "newest 1",
         "{ session: '' }": "session ''",
         "{ requires: ['a'], prefers: ['a'] }": "prefers 'a'",
@@ -128,6 +128,10 @@ async def test_what_the_engine_refuses_ends_the_election_and_names_the_key(brows
     for policy, words in refused.items():
         end = await tab.evaluate(f"() => tab.lead('job', () => {{}}, {policy}).stopped")
         assert end["reason"] == "invalid-policy" and words in end["error"]["message"], end
+    for policy, words in {"{ eligible: true }": "policy.eligible true", "{ fenceHeaders: 7 }": "Headers"}.items():
+        lead = f"tab.lead('job', () => {{}}, {policy})"
+        told = await tab.evaluate(f"() => {{ try {{ {lead}; }} catch (error) {{ return String(error); }} }}")
+        assert told.startswith("TypeError") and words in told, told
 
 
 async def test_a_page_that_tells_its_progress_all_the_time_does_not_flood_its_engine(
