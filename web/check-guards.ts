@@ -1,7 +1,7 @@
-// What the types of guard.mjs and offline.mjs must take, and what they must refuse; compiled, never run.
+// What the types of tabhelm.mjs, guard.mjs and offline.mjs must take, and what they must refuse; compiled, never run.
 import { MemoryGuard, StaleOwner, applyIfCurrent, check, rejectStale } from "./guard.mjs";
 import { keepOffline } from "./offline.mjs";
-import type { LeaderContext, Tab } from "./tabhelm.js";
+import type { ErrorCode, LeaderContext, Tab, TabEvent, TabhelmError } from "./tabhelm.js";
 
 export async function guarded(ctx: LeaderContext, db: IDBDatabase, worker: Worker) {
   const transaction = db.transaction(["fence", "cases"], "readwrite");
@@ -27,4 +27,17 @@ export async function kept(tab: Tab) {
   // @ts-expect-error it is told, not set
   offline.state = "ready";
   return (await offline.status())?.buildId;
+}
+
+export function watched(tab: Tab, log: (text: string, ms?: number) => void) {
+  tab.addEventListener("event", ({ detail }) => {
+    if (detail.type === "leadership-changed" && detail.to === "backing-off") log(detail.detail ?? detail.reason);
+    if (detail.type === "loop-overran") log(detail.resource, detail.graceMs);
+    // @ts-expect-error there is no such event
+    if (detail.type === "leader-changed") log("never");
+  });
+  const types: TabEvent["type"][] = ["host-fallback", "queue-failed"];
+  // @ts-expect-error there is no such code
+  const wrong: ErrorCode = "no-such-code";
+  return [types, wrong, (error: TabhelmError) => error.code === "no-leader" || error.code === "the app's own"];
 }

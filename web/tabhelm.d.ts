@@ -133,8 +133,8 @@ export interface Tab extends EventTarget {
 export interface TabEvents {
   /** The roster or its leaders changed. */
   presence: Presence;
-  /** Something happened: for logs and support. `type` is the event's name. */
-  event: { type: string; [field: string]: unknown };
+  /** Something happened: for logs and support. */
+  event: TabEvent;
   /** Who is said to lead a resource. */
   leader: { resource: string; leader: Leader | null };
   /** A queue's figures changed. */
@@ -142,6 +142,64 @@ export interface TabEvents {
   /** The connection to the engine changed. */
   host: HostState;
 }
+
+type StateName = ElectionStatus["state"];
+
+/**
+ * What happened, in this tab, its engine and the tabs that it serves. They hold ids and short words, never payloads or tokens.
+ * `resource` is a token resource, with the app's name before it.
+ */
+export type TabEvent =
+  /** The engine booted; `fallbackReason`: why the memory snapshot could not be used. */
+  | { type: "engine-ready"; engine: string; boot: string; bootMs: number; fallbackReason: string | null }
+  | { type: "tab-joined"; tab: string; connection: string; generation: number }
+  | { type: "tab-left"; tab: string; connection: string; reason: string }
+  /** One step of one tab's election. `detail`: what failed, in words, where it backs off because of that. */
+  | { type: "leadership-changed"; resource: string; tab: string; from: StateName; to: StateName; reason: string; epoch: number | null; lifecycle: TabInfo["lifecycle"]; visible: boolean; detail: string | null }
+  /** A grant: its epoch is durable. */
+  | { type: "epoch-issued"; resource: string; domain: string; epoch: number; owner: string; authority: string }
+  /** Another authority than the first on the policy's list decides (null: none can). */
+  | { type: "degraded"; resource: string; from: string; to: string | null; reason: string }
+  /** A lease service is of no use now; null: it is again. */
+  | { type: "lease-trouble"; resource: string; detail: string | null }
+  /** A holder without any sign of life was robbed of its lock. */
+  | { type: "took-over"; resource: string; epoch: number; silentForMs: number }
+  | { type: "loop-failed"; resource: string; error: string }
+  /** A loop outlived its grace; what it still writes is refused. */
+  | { type: "loop-overran"; resource: string; graceMs: number }
+  /** Something on the channel or a port was not for us: told at 1, 10, 100, … of a reason. */
+  | { type: "message-ignored"; reason: string; count: number }
+  /** A receiver refused a token. */
+  | { type: "write-refused"; resource: string; epoch: number; verdict: "stale" | "overtaken" }
+  | { type: "queue-paused"; queue: string; reason: string }
+  /** An operation went to the dead letters. */
+  | { type: "operation-died"; queue: string; operation: string; reason: string }
+  /** The storage that held a queue was deleted, and with it so many operations. */
+  | { type: "queue-lost"; queue: string; operations: number }
+  /** A lock of the app's own, or of a single flight, ended under a body that was running. */
+  | { type: "held-lock-lost"; lock: string; tab: string; reason: string; heldMs: number }
+  /** A lock of the app's own was not free in time; `holder`: the tab that held it, if known. */
+  | { type: "lock-timed-out"; lock: string; tab: string; waitedMs: number; holder: string | null }
+  /** For longer than the policy's `actingAlarmMs` nobody led though somebody could, or several did. */
+  | { type: "acting-alarm"; resource: string; acting: number; forMs: number }
+  /** The end of an alarm. */
+  | { type: "acting-restored"; resource: string; acting: number; forMs: number }
+  /** A tab runs a newer version of the app than this one. */
+  | { type: "update-available"; tab: string; connection: string; version: string; buildId: string }
+  /** `wiped`: it is another one than before, and empty; `newer`: a later release upgraded it. */
+  | { type: "storage-changed"; database: string; change: "opened" | "closed" | "versionchange" | "blocked" | "wiped" | "newer" }
+  /** A background task of tabhelm itself failed: a fault to report. */
+  | { type: "task-failed"; task: string; error: string }
+  /** The engine booted plainly: why its memory snapshot could not be used. */
+  | { type: "boot-fallback"; reason: string }
+  /** A message of this page made no sense to the engine: a fault to report. */
+  | { type: "refused"; code: string; message: string }
+  /** The engine's own script failed at something: a fault to report. */
+  | { type: "engine-error"; message: string }
+  /** `host: "auto"` is not on a shared engine. */
+  | { type: "host-fallback"; reason: string }
+  /** A queue cannot be opened or read, by its options or its storage. */
+  | { type: "queue-failed"; queue: string; code: ErrorCode; message: string };
 
 export interface Engine {
   id: string;
@@ -743,11 +801,31 @@ export interface LockTimeout extends TabhelmError {
   readonly heldForMs: number | null;
 }
 
+/**
+ * The codes of tabhelm's own errors, of this page or of its engine. An error of a handler or of another tab's flight may have
+ * one of its own.
+ */
+export type ErrorCode =
+  // of this page and its connection
+  | "no-locks" | "no-host" | "no-engine" | "no-extras" | "no-answer" | "refused" | "engine-lost" | "not-joined" | "internal-error"
+  // of names, options and values
+  | "invalid-name" | "invalid-policy" | "invalid-payload" | "invalid-options" | "not-cloneable" | "malformed-token" | "malformed-message"
+  // of leading
+  | "already-standing" | "leadership-lost" | "split-authority" | "stale-owner" | "not-fenced" | "no-authority" | "lease-refused"
+  | "unreachable" | "no-headers" | "election-stopped" | "circuit-open" | "loop-not-found" | "loop-failed" | "invalid-transition"
+  // of asking the leader
+  | "no-leader" | "leader-changed" | "ask-timeout" | "ask-refused" | "no-handler" | "handler-failed" | "too-many-calls"
+  // of locks and single flights
+  | "lock-withdrawn" | "lock-lost" | "lock-timeout" | "lock-unavailable" | "lock-reentered" | "too-many-locks" | "flight-failed"
+  // of queues and storage
+  | "queue-full" | "wrong-resource" | "identifier-reused" | "page-function-failed" | "database" | "database-closed"
+  | "database-blocked" | "database-newer" | "database-denied" | "quota-exceeded" | "key-exists" | "foreign-await";
+
 /** Base of every error that tabhelm raises on purpose. */
 export class TabhelmError extends Error {
   constructor(code: string, message: string, options?: ErrorOptions);
   /** A short stable word; never match on messages. */
-  readonly code: string;
+  readonly code: ErrorCode | (string & {});
 }
 
 /** This tab no longer leads the resource; its loop must end. */

@@ -252,7 +252,7 @@ class Term:
             await office.changes.wait(left)
         if not body.done():
             body.cancel()
-            office.services.events.emit(LoopOverran(office.key, office.policy.grace))
+            office.services.events.emit(LoopOverran(office.key, office.policy.grace * 1000))
 
 
 def _outcome(body: asyncio.Task[None]) -> str:

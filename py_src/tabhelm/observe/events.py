@@ -106,7 +106,7 @@ class LoopOverran:
     """A loop outlived its grace. It leads no more, and what it still writes is fenced."""
 
     resource: str
-    grace: float
+    grace_ms: float
 
 
 @dataclass(frozen=True, slots=True)
