@@ -80,6 +80,8 @@ async def test_a_blocked_partition_waits_for_a_person_and_the_others_go_on(brows
 
 async def test_figures_for_a_progress_bar(browser: ChaosBrowser, site: Site) -> None:
     tab = await queueing(browser, site, batch=20)
+    await flusher([tab])
+    await site.faults(delay_ms=100)  # so that there is something to see: figures come five times a second
     seen = await tab.evaluate("""async () => {
       const seen = [];
       q.addEventListener("stats", ({ detail }) => seen.push(detail));
@@ -93,7 +95,7 @@ async def test_figures_for_a_progress_bar(browser: ChaosBrowser, site: Site) -> 
     assert all(at["queued"] + at["inFlight"] + at["done"] in (0, 400) for at in seen), "each is of one moment"
     done = [at["done"] for at in seen]
     assert done == sorted(done) and len(set(done)) > 3, done
-    assert any(at["inFlight"] == 20 for at in seen) and any(at["bytes"] > 400 for at in seen)
+    assert any(at["inFlight"] in (20, 40) for at in seen) and any(at["bytes"] > 400 for at in seen)  # 40: claimed ahead
     assert seen[-1]["bytes"] == 0 and seen[-1]["oldestAgeMs"] is None and seen[-1]["ratePerSecond"] > 1
     assert len(await site.effects()) == 400
 
