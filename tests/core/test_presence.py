@@ -49,6 +49,18 @@ def test_the_time_in_which_we_stood_still_is_forgiven() -> None:
     assert [tab.liveness for tab in roster.tabs(5000.0)] == ["alive"]
 
 
+def test_who_was_heard_at_the_thaw_is_forgiven_no_time() -> None:
+    """After a thaw messages may come before the tick that finds out how long we slept."""
+    roster = Roster("me")
+    roster.heard(beacon(1), 100.0)
+    roster.tick(100.0)
+    roster.heard(beacon(2), 5000.0)
+    roster.tick(5000.0)
+    assert roster.heard_from(5000.0)[0].silent_for == 0.0
+    ticked(roster, 5000.0, 5061.0)
+    assert [tab.liveness for tab in roster.tabs(5061.0)] == ["expired"]
+
+
 def test_old_beacons_and_our_own_are_dropped() -> None:
     roster = Roster("me")
     roster.heard(beacon(5), 1.0)

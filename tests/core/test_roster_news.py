@@ -130,6 +130,24 @@ def test_who_looked_before_our_own_sleep_was_found_out_is_told() -> None:
     assert lab.news() == ""
 
 
+def test_our_own_sleep_is_no_silence_of_another_protocols_leader() -> None:
+    """It shares our queues, but its beacons do not reach us: its signs do."""
+    lab = Lab()
+    lab.roster.heard_signs(LeaderSigns("old", 1, 5.0, (leads("d"),)), 1.0)
+    lab.roster.tick(1.0)
+    lab.news()
+    assert lab.roster.count_acting("d", 600.0) == 0
+    lab.roster.tick(600.0)
+    assert lab.roster.count_acting("d", 600.0) == 1 and lab.roster.acting(600.0)["d"] == 1
+    assert lab.news() == "d", "whoever looked before this found out that we slept is told"
+    now = 600.0
+    while not lab.told:
+        now += TICK
+        lab.roster.tick(now)
+    assert now == pytest.approx(600.0 + 4 * 5.0, abs=2 * TICK), "its silence in our waking time counts"
+    assert lab.roster.count_acting("d", now) == 0
+
+
 def test_an_engine_of_another_protocol_that_falls_silent_is_told_once() -> None:
     lab = Lab()
     assert lab.roster.heard_signs(LeaderSigns("old", 1, 5.0, (leads("d"),)), 1.0) == {"d"}

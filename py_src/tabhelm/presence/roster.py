@@ -294,12 +294,12 @@ class Roster:
         gap = self.signs.tick(now)
         if gap:
             for heard in self._engines.values():
-                heard.at += gap
+                heard.at = min(now, heard.at + gap)
         known = dict(self._engines)
         for engine_id, heard in known.items():
             if now - heard.at > max(REMOVED_AFTER, EXPIRED_BEATS * heard.beacon.next):
                 del self._engines[engine_id]
-        self._tick_elsewhere(now)
+        self._tick_elsewhere(now, gap)
         judged = {engine_id: self._liveness(heard, now) for engine_id, heard in self._engines.items()}
         before, self._judged = self._judged, judged
         if judged != before or gap:  # whoever looked before this found out that we slept has taken them for dead
@@ -308,12 +308,15 @@ class Roster:
             ]
             self._changed([name for heard in others for name in _concerned_by(heard.beacon)])
 
-    def _tick_elsewhere(self, now: float) -> None:
+    def _tick_elsewhere(self, now: float, gap: float) -> None:
         for sender, elsewhere in list(self._elsewhere.items()):
+            elsewhere.at = min(now, elsewhere.at + gap)
             if now - elsewhere.at > 2 * MAX_NEXT:
                 del self._elsewhere[sender]
-            if elsewhere.silent(now) and not elsewhere.told:
+            fell_silent = elsewhere.silent(now) and not elsewhere.told
+            if fell_silent:
                 elsewhere.told = True
+            if fell_silent or gap:
                 self._changed(elsewhere.resources)
 
     @staticmethod
