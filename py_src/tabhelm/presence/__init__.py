@@ -6,7 +6,8 @@ from __future__ import annotations
 from tabhelm.presence.beacon import Beaconer
 from tabhelm.presence.engine_watch import EngineWatch
 from tabhelm.presence.identity import Identity, TabMemory, claim_identity, draw_id
-from tabhelm.presence.roster import LeaderInfo, LeaderReport, Liveness, Roster, TabInfo
+from tabhelm.presence.infos import LeaderInfo, LeaderReport, Liveness, TabInfo
+from tabhelm.presence.roster import Roster
 from tabhelm.presence.suspects import Suspects
 
 __all__ = [
