@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from inspect import isawaitable
 from types import EllipsisType, TracebackType
 from typing import Any, Literal, TypeVar
 
 from tabhelm.election import LeadershipPolicy
-from tabhelm.errors import AlreadyStanding, LeadershipLost
+from tabhelm.errors import AlreadyStanding
 from tabhelm.host.diagnosis import diagnosis
 from tabhelm.host.page import PageHost, check_words
-from tabhelm.leadership import Election, LeaderContext, LeaderLoop
+from tabhelm.host.reporting import ReportingSender, report, reporting, reporting_queue
+from tabhelm.leadership import Election, LeaderLoop
 from tabhelm.locking import LockRequest
 from tabhelm.names import QUEUE_RESOURCE, check_scope
-from tabhelm.observe import Event, Events, Metrics, Reign, TaskFailed
+from tabhelm.observe import Events, Metrics, Reign
 from tabhelm.observe.history import KEEP
 from tabhelm.ports import PageState
 from tabhelm.presence import LeaderInfo, TabInfo
 from tabhelm.queue import Queue
 from tabhelm.queue.options import QueueOptions, options_from
-from tabhelm.queue.records import Operation, Outcome
-from tabhelm.queue.sending import Sender, Sending, as_sender
+from tabhelm.queue.sending import as_sender
 from tabhelm.tab import QueueLoop, Tab
 
 Host = Literal["window", "worker"]
 T = TypeVar("T")
-_log = logging.getLogger("tabhelm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class JoinedTab:
         self._tab: Tab = page.tab
         self.host: Host = host
         """Where the Python runs: ``window`` (a page's main thread) or ``worker`` (a worker of a page)."""
-        self.events.subscribe(_report)
+        self.events.subscribe(report)
 
     def __repr__(self) -> str:
         return f"<JoinedTab {self.tab_id} of {self.app!r} v{self.protocol}, host {self.host!r}>"
@@ -119,14 +116,14 @@ class JoinedTab:
             AlreadyStanding: this tab stands for the resource already.
         """
         if not isinstance(resource, Queue):
-            return self._tab.lead(resource, _reporting(resource, loop), policy=policy, scope=scope)
+            return self._tab.lead(resource, reporting(resource, loop), policy=policy, scope=scope)
         key = resource.shared.resource
         if key in self._tab.elections:
             raise AlreadyStanding(f"this tab already stands for {key!r}: stop that election first")
         name, _, own_scope = key.removeprefix(f"{self.app}:{QUEUE_RESOURCE}:").partition(":")
         if scope is not None and scope != own_scope:
             raise ValueError(f"scope {scope!r} is not that of queue {name!r}: leave it out, the queue has its own")
-        run = _reporting(name, loop)
+        run = reporting(name, loop)
         self._tab.queue(name, scope=own_scope or None, loop=lambda context, _: run(context), policy=policy)
         return self._tab.elections[key]
 
@@ -154,8 +151,8 @@ class JoinedTab:
         """
         options = options_from(options, settings)
         if options.sender is not None:
-            options = replace(options, sender=_ReportingSender(name, as_sender(options.sender)))
-        own = None if loop is None else _reporting_queue(name, loop)
+            options = replace(options, sender=ReportingSender(name, as_sender(options.sender)))
+        own = None if loop is None else reporting_queue(name, loop)
         return self._tab.queue(name, scope=scope, loop=own, flush=flush, policy=policy, options=options)
 
     # -- locks --------------------------------------------------------------------------------------------------------
@@ -310,55 +307,3 @@ class Joining:
     ) -> None:
         if self._tab is not None:
             await self._tab.leave("left" if kind is None else "failed" if issubclass(kind, Exception) else "cancelled")
-
-
-def _reporting(name: str, loop: LeaderLoop) -> LeaderLoop:
-    """The loop, with a traceback in the log when it fails; its election only keeps one line of it."""
-
-    async def run(context: LeaderContext) -> None:
-        await _watched(name, lambda: loop(context))
-
-    return run
-
-
-def _reporting_queue(name: str, loop: QueueLoop) -> QueueLoop:
-    async def run(context: LeaderContext, queue: Queue) -> None:
-        await _watched(name, lambda: loop(context, queue))
-
-    return run
-
-
-class _ReportingSender:
-    """The app's sender, with a traceback in the log when it fails; the operation only keeps one line of it."""
-
-    def __init__(self, name: str, sender: Sender) -> None:
-        self._name = name
-        self._sender = sender
-        self.each = bool(getattr(sender, "each", False))
-
-    async def send(self, operations: Sequence[Operation], sending: Sending) -> Sequence[Outcome]:
-        try:
-            return await self._sender.send(operations, sending)
-        except LeadershipLost:
-            raise
-        except Exception:
-            _log.exception("the sender of queue %r failed at attempt %d", self._name, sending.attempt)
-            raise
-
-
-async def _watched(name: str, begin: Callable[[], Awaitable[None]]) -> None:
-    try:
-        work = begin()
-        if not isawaitable(work):
-            raise TypeError(f"the leader loop of {name!r} is no async function: write `async def` before it")
-        await work
-    except LeadershipLost:
-        raise
-    except Exception:
-        _log.exception("the leader loop of %r failed; the tab stands again after a pause", name)
-        raise
-
-
-def _report(event: Event) -> None:
-    if isinstance(event, TaskFailed):
-        _log.error("%s failed: %s", event.task, event.error)
