@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tabhelm.election import LeadershipPolicy
-from tabhelm.election.policy import SERVER_LEASE
-from tabhelm.errors import AlreadyStanding, InvalidName, InvalidOptions, InvalidPolicy, NotJoined
-from tabhelm.leadership import Candidacy, Election, LeaderContext, LeaderLoop, State, Stopped
-from tabhelm.leadership.acting import watch_acting
-from tabhelm.leadership.candidacy import OVERRUN
+from tabhelm.errors import InvalidName, NotJoined
+from tabhelm.leadership import Election, LeaderLoop
+from tabhelm.leadership.standing import Standing
 from tabhelm.locking import LockRequest, TabFlights, TabLocks, Who
-from tabhelm.messages import MAX_ITEMS, TabNote
-from tabhelm.names import MAX_NAME, QUEUE_RESOURCE, Resource, queue_resource
+from tabhelm.messages import TabNote
+from tabhelm.names import QUEUE_RESOURCE, Resource
 from tabhelm.observe import Metrics, Reign, TabJoined, TabLeft
 from tabhelm.observe.history import KEEP
 from tabhelm.ports import PageState
-from tabhelm.presence import Identity, TabInfo
+from tabhelm.presence import Identity, TabFacts, TabInfo
 from tabhelm.queue import Queue
 from tabhelm.queue.options import QueueOptions, options_from
+from tabhelm.queue.tab_queues import QueueLoop, TabQueues
 from tabhelm.services import Services
 
 T = TypeVar("T")
 
-__all__ = ["QueueLoop", "Services", "Tab", "TabFacts"]
-
-
-@dataclass(frozen=True, slots=True)
-class TabFacts:
-    """What a tab says of itself, besides its page's state."""
-
-    version: str = ""
-    capabilities: frozenset[str] = frozenset()
-    user_session: str | None = None
-    """``None``: never told. Empty: signed out, and whose cookies come next nobody has said yet."""
-
-    def __post_init__(self) -> None:
-        # What others would not read in a beacon would hide the tab, and all others of its engine.
-        if not isinstance(self.version, str) or len(self.version) > MAX_NAME:
-            raise InvalidName(f"version {self.version!r:.60} is not a text of at most {MAX_NAME} characters")
-        if len(self.capabilities) > MAX_ITEMS:
-            raise InvalidName(f"{len(self.capabilities)} capabilities are more than {MAX_ITEMS}")
-        for capability in self.capabilities:
-            if not 1 <= len(capability) <= MAX_NAME:
-                raise InvalidName(f"capability {capability[:60]!r} is not 1 to {MAX_NAME} characters long")
-
-
-QueueLoop = Callable[[LeaderContext, Queue], Awaitable[None]]
+__all__ = ["Services", "Tab", "TabFacts"]
 
 
 class Tab:
@@ -71,16 +46,12 @@ class Tab:
         self._info: TabInfo | None = None
         """What ``info`` gave, until something of it changes: every look of every election asks for it."""
         self._left: str | None = None
-        self._leaving: list[Election] = []
-        self._flushing: dict[str, tuple[QueueOptions, QueueLoop | None]] = {}
-        """By what the queues are flushed for which this tab stands, or stood."""
         self._confirmer = confirmer
-        self._elections: dict[str, Election] = {}
-        self._left_over: dict[str, asyncio.Task[None]] = {}
-        """Loops of elections that have stopped, by token resource: they outlived their grace, and still run."""
+        self._standing = Standing(self, services.elections, services.acting)
+        self._queues = TabQueues(services.app, services.queues, self._standing, lambda: self.facts.user_session)
         self.locks = TabLocks(services.locks, self._who)
         self._flights = TabFlights(services.flights, self.locks, services.tasks)
-        self._announce()
+        self.announce()
         services.events.emit(TabJoined(identity.tab_id, identity.connection_id, identity.generation))
 
     # -- what it does -------------------------------------------------------------------------------------------------
@@ -105,7 +76,9 @@ class Tab:
                 f"resource {resource!r} is reserved for queues: their leader is tab.queue(name, endpoint=...) or "
                 "tab.queue(name, loop=...)"
             )
-        return self._stand(Resource(self.services.app, resource, scope), loop, policy or LeadershipPolicy())
+        standing_for = Resource(self.services.app, resource, scope)
+        self._require_joined()
+        return self._standing.stand(standing_for, loop, policy or LeadershipPolicy())
 
     def queue(
         self,
@@ -132,33 +105,7 @@ class Tab:
         """
         self._require_joined()
         options = options_from(options, settings)
-        sends = options.endpoint is not None or options.sender is not None
-        if sends and loop is not None:
-            what = "to an endpoint" if options.sender is None else "by a sender"
-            raise InvalidOptions(f"queue {name!r} is flushed {what} or by a loop, not by both: leave one out")
-        resource = queue_resource(self.services.app, name, scope)
-        key = resource.token_resource
-        flushes = flush is not False and (sends or loop is not None)
-        if flush and not flushes:
-            raise InvalidOptions(
-                f"queue {name!r}: flush {flush!r} is not valid where there is nothing to send by: name an endpoint, a "
-                "sender or a loop, or leave it out"
-            )
-        if flushes and self._flushing.get(key, (options, loop)) != (options, loop) and key in self._elections:
-            raise InvalidOptions(
-                f"queue {name!r} is already open with other options: this tab would go by the first ones"
-            )
-        queue = Queue(name, self.services.queues.open(key), options)
-        if flushes and key not in self._elections:
-            self._flushing[key] = options, loop
-            policy = policy or LeadershipPolicy(online=True)
-            if SERVER_LEASE in policy.authorities:
-                raise InvalidPolicy(
-                    f"queue {name!r}: authorities {policy.authorities!r} is not valid: each device empties its own "
-                    "queue, so a lease service cannot decide which of them may"
-                )
-            self._stand(resource, _flusher(queue, loop), policy, barred=lambda: self._barred_from(scope))
-        return queue
+        return self._queues.open(name, scope=scope, loop=loop, flush=flush, policy=policy, options=options)
 
     def lock(
         self,
@@ -204,59 +151,6 @@ class Tab:
         self._require_joined()
         return await self._flights.join(key, work, scope=scope, timeout=timeout)
 
-    def _barred_from(self, scope: str | None) -> str | None:
-        """Another user's cookies would carry this scope's operations."""
-        session = self.facts.user_session
-        if scope is None or session is None or scope == session or scope.startswith(f"{session}:"):
-            return None
-        return "session-mismatch"
-
-    def _stand(
-        self,
-        resource: Resource,
-        loop: LeaderLoop,
-        policy: LeadershipPolicy,
-        *,
-        barred: Callable[[], str | None] = lambda: None,
-    ) -> Election:
-        self._require_joined()
-        key = resource.token_resource
-        if key in self._elections:
-            raise AlreadyStanding(f"this tab already stands for {key!r}: stop that election first")
-        election = Election(
-            resource,
-            loop,
-            policy,
-            self,
-            self.services.elections,
-            lambda: OVERRUN if key in self._left_over else barred(),
-        )
-        self._elections[key] = election
-
-        def forget(state: State) -> None:
-            if isinstance(state, Stopped) and self._elections.get(key) is election:
-                del self._elections[key]
-                self._leave_over(key, election.loop)
-                self._announce()
-
-        election.subscribe(forget)
-        watch_acting(self.services.acting, election)
-        self._announce()
-        return election
-
-    def _leave_over(self, key: str, loop: asyncio.Task[None] | None) -> None:
-        """An election has stopped; its loop may go on. Whoever stands for the same next must wait for its end."""
-        if loop is None or loop.done():
-            return
-        self._left_over[key] = loop
-
-        def ended(_: object) -> None:
-            del self._left_over[key]
-            if (standing := self._elections.get(key)) is not None:
-                standing.look()
-
-        loop.add_done_callback(ended)
-
     def metrics(self) -> Metrics:
         """What was counted since this tab's engine began, for all its tabs (docs/observing.md)."""
         return self.services.metrics()
@@ -276,7 +170,7 @@ class Tab:
     @property
     def elections(self) -> dict[str, Election]:
         """The running elections, by token resource."""
-        return dict(self._elections)
+        return self._standing.elections
 
     def set_state(self, state: PageState) -> None:
         """The page's lifecycle, visibility or network changed."""
@@ -286,18 +180,18 @@ class Tab:
         if self.services.in_page and state.lifecycle == "frozen":
             # Our own timers stand still with the page: what is not said now is not said before the thaw. Its locks are
             # dropped already, so it leads nothing.
-            self._leads_nothing(self.identity.connection_id)
-            self._announce()
+            self._standing.dropped(self.identity.connection_id)
+            self.announce()
             self.services.beaconer.speak()
         else:
-            self._announce()
+            self.announce()
         self._look()
 
     def set_stalled(self, stalled: bool) -> None:
         """The page stopped answering, or answers again."""
         if stalled != self._stalled:
             self._stalled = stalled
-            self._announce()
+            self.announce()
             self._look()
 
     def update(
@@ -315,9 +209,9 @@ class Tab:
         if session_changed and user_session != self.facts.user_session:
             before = self.user_session
             self.facts = replace(self.facts, user_session=user_session)
-            for election in self._elections.values() if self.user_session != before else ():
-                election.step_down("session-changed" if user_session else "logout")
-        self._announce()
+            if self.user_session != before:
+                self._standing.step_down("session-changed" if user_session else "logout")
+        self.announce()
         self._look()
 
     def rejoin(self, identity: Identity) -> None:
@@ -333,9 +227,9 @@ class Tab:
         old, self.identity = self.identity, identity
         self._stalled, self._info = False, None
         if old.connection_id != identity.connection_id:
-            self._leads_nothing(old.connection_id)
+            self._standing.dropped(old.connection_id)
             self.services.roster.remove_own(old.connection_id)
-        self._announce()
+        self.announce()
         self._look()
         self.services.events.emit(TabJoined(identity.tab_id, identity.connection_id, identity.generation))
 
@@ -362,16 +256,13 @@ class Tab:
 
     async def gone(self) -> None:
         """Wait until a tab that leaves has stopped its elections."""
-        for election in list(self._leaving):
-            await election.stopped()
+        await self._standing.stopped()
         self.services.roster.remove_own(self.identity.connection_id)
         self.services.events.emit(TabLeft(self.identity.tab_id, self.identity.connection_id, self._left or "left"))
 
     def _stop_elections(self, reason: str) -> None:
         self.locks.leave(reason)
-        self._leaving = list(self._elections.values())
-        for election in self._leaving:
-            election.stop(reason)
+        self._standing.stop(reason)
 
     # -- how it is (the Candidate of its elections) -------------------------------------------------------------------
 
@@ -386,6 +277,7 @@ class Tab:
         return True if self._confirmer is None else await self._confirmer(election)
 
     def _note(self) -> TabNote:
+        said = self._standing.candidacies
         return TabNote(
             tab=self.identity.tab_id,
             connection=self.identity.connection_id,
@@ -395,14 +287,11 @@ class Tab:
             online=self.state.online,
             version=self.facts.version,
             capabilities=tuple(sorted(self.facts.capabilities)),
-            stands=tuple(key for key, election in self._elections.items() if election.candidacy.stands),
+            stands=tuple(key for key, candidacy in said.items() if candidacy.stands),
             age=0.0,
-            scores=tuple((key, said.score) for key, said in self._candidacies() if said.score),
-            turns=tuple((key, said.turn) for key, said in self._candidacies() if said.turn),
+            scores=tuple((key, candidacy.score) for key, candidacy in said.items() if candidacy.score),
+            turns=tuple((key, candidacy.turn) for key, candidacy in said.items() if candidacy.turn),
         )
-
-    def _candidacies(self) -> Iterable[tuple[str, Candidacy]]:
-        return ((key, election.candidacy) for key, election in self._elections.items())
 
     @property
     def user_session(self) -> str | None:
@@ -410,18 +299,10 @@ class Tab:
         return self.facts.user_session or None
 
     def announce(self) -> None:
-        """What one of its elections says of it changed."""
-        self._announce()
-
-    def _announce(self) -> None:
+        """The tab changed, or what one of its elections says of it: tell the others."""
         self._info = None
         if self._left is None:
             self.services.roster.put_own(self._note(), self.services.ports.clock.monotonic())
-
-    def _leads_nothing(self, connection_id: str) -> None:
-        now = self.services.ports.clock.monotonic()
-        for resource in self._elections:
-            self.services.roster.clear_leading(resource, connection_id, now)
 
     def _who(self) -> Who:
         lifecycle = self.state.lifecycle
@@ -431,16 +312,8 @@ class Tab:
     def _look(self) -> None:
         self.locks.look()
         self.services.lease.judge()  # before anybody is admitted again
-        for election in list(self._elections.values()):
-            election.look()
+        self._standing.look()
 
     def _require_joined(self) -> None:
         if self._left is not None:
             raise NotJoined(f"tab {self.identity.tab_id!r} has left ({self._left}): join again")
-
-
-def _flusher(queue: Queue, loop: QueueLoop | None) -> LeaderLoop:
-    async def run(context: LeaderContext) -> None:
-        await (queue.flush(context) if loop is None else loop(context, queue))
-
-    return run

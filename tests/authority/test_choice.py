@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from lease_kit import LEASE, Crew, fencing
 
 from kit import Member, join
-from tabhelm.authority import Authorities, Guarantees, Hold
+from tabhelm.authority import Guarantees, Hold
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import InvalidPolicy, LockWithdrawn, NoAuthority, NotFenced
 from tabhelm.fencing.epochs import Grant
@@ -256,8 +255,7 @@ class Hearsay:
 
 def with_hearsay(world: World, name: str) -> Member:
     member = join(world, name)
-    known = [*member.services.elections.authorities.known.values(), Hearsay(member.ports)]
-    member.services.elections = replace(member.services.elections, authorities=Authorities(known))
+    member.services.elections.authorities.known[Hearsay.name] = Hearsay(member.ports)
     return member
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from lab import OPERATIONS, Lab, seeds
 
 from kit import Member, join
-from tabhelm.authority import Authorities
 from tabhelm.authority.web_locks import WebLocksAuthority, WebLocksHold
 from tabhelm.election import Takeover
 from tabhelm.fencing.epochs import EpochIssuer, Grant
@@ -113,7 +111,7 @@ async def stalled_before_its_epoch(lab: Lab) -> None:
     first, second = join(lab.world, "a"), join(lab.world, "b")
     authority = Staller(first.ports.locks, issuer(first), 1)
     authority.clock, authority.pause = first.ports.clock, lambda: lab.rng.uniform(0.0, 10.0)
-    first.services.elections = replace(first.services.elections, authorities=Authorities([authority]))
+    first.services.elections.authorities.known[authority.name] = authority
     first.lead(authorities=("web-locks",))
     await lab.sleep(2.0)
     election = second.lead()

@@ -22,7 +22,8 @@ from tabhelm.presence import LeaderInfo, TabInfo
 from tabhelm.queue import Queue
 from tabhelm.queue.options import QueueOptions, options_from
 from tabhelm.queue.sending import as_sender
-from tabhelm.tab import QueueLoop, Tab
+from tabhelm.queue.tab_queues import QueueLoop
+from tabhelm.tab import Tab
 
 Host = Literal["window", "worker"]
 T = TypeVar("T")

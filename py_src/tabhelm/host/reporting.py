@@ -12,7 +12,7 @@ from tabhelm.observe import Event, TaskFailed
 from tabhelm.queue import Queue
 from tabhelm.queue.records import Operation, Outcome
 from tabhelm.queue.sending import Sender, Sending
-from tabhelm.tab import QueueLoop
+from tabhelm.queue.tab_queues import QueueLoop
 
 _log = logging.getLogger("tabhelm")
 

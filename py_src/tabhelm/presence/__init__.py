@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tabhelm.presence.beacon import Beaconer
 from tabhelm.presence.engine_watch import EngineWatch
+from tabhelm.presence.facts import TabFacts
 from tabhelm.presence.identity import Identity, TabMemory, claim_identity, draw_id
 from tabhelm.presence.infos import LeaderInfo, LeaderReport, Liveness, TabInfo
 from tabhelm.presence.roster import Roster
@@ -19,6 +20,7 @@ __all__ = [
     "Liveness",
     "Roster",
     "Suspects",
+    "TabFacts",
     "TabInfo",
     "TabMemory",
     "claim_identity",
