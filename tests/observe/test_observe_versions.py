@@ -96,7 +96,7 @@ def test_a_closed_watch_starts_nothing() -> None:
         async def main() -> None:
             old = join(world, "old", version="1.0")
             await world.sleep(1.0)
-            old.call(old.services.updates.close)
+            old.call(old.services.observing.updates.close)
             join(world, "newer", version="2.0")
             await world.sleep(60.0)
             assert len(old.services.roster.versions()) == 2 and news(old) == []
