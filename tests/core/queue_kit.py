@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from kit import Member
+from tabhelm.fencing.epochs import Grant
 from tabhelm.queue import Operation, Outcome, Queue, Sending
+from tabhelm.queue.claims import Claim, Found, Wanted
+from tabhelm.queue.options import Rejected
+from tabhelm.queue.settling import RETENTION, Settlement
+from tabhelm.queue.store import QueueStore
 from tabhelm.simulated import SimulatedReceiver, World
 
 URL = "https://receiver.example/operations"
@@ -62,3 +67,38 @@ class Ledger:
         if isinstance(answer, Coroutine):
             answer = await answer
         return [Outcome.of(answer)]
+
+
+class BenchStore(QueueStore):
+    """A queue without a flusher: one claim and one settlement at a time."""
+
+    async def claim(
+        self,
+        grant: Grant,
+        limit: int,
+        *,
+        after: str = "",
+        alone: Mapping[str, str] | None = None,
+        retention: float = RETENTION,
+        rejected: Rejected = "dead",
+    ) -> Found:
+        """Claim as ``Wanted`` says."""
+        return await self.turn(grant, (), Wanted(limit, retention, after=after, alone=alone or {}, rejected=rejected))
+
+    async def settle(
+        self,
+        grant: Grant,
+        claim: Claim,
+        outcomes: Mapping[str, Outcome],
+        delays: Mapping[str, float] | None = None,
+        *,
+        rejected: Rejected = "dead",
+    ) -> list[Operation]:
+        """Write down a ``Settlement``; returns the operations that died."""
+        settlement = Settlement(claim, outcomes, delays or {})
+        return list((await self.turn(grant, [settlement], None, rejected=rejected)).dead)
+
+
+def operations(found: Found) -> list[Operation]:
+    """All that was claimed."""
+    return [operation for claim in found.claims for operation in claim.operations]

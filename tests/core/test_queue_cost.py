@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from queue_kit import BenchStore, operations
 
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.queue.records import NewOperation, Outcome
-from tabhelm.queue.store import QueueStore
 from tabhelm.simulated import World
 from tabhelm.simulated.transaction import AgentTransaction
 
@@ -52,12 +52,12 @@ class Cost:
         return self.requests, self.read, self.written
 
 
-def run(test: Callable[[QueueStore, Grant, Cost], Coroutine[Any, Any, None]], cost: Cost) -> None:
+def run(test: Callable[[BenchStore, Grant, Cost], Coroutine[Any, Any, None]], cost: Cost) -> None:
     with World(1) as world:
         agent = world.agent("a")
         ports = world.ports(agent)
         database = ports.databases.database("tabhelm:app", SCHEMA)
-        store = QueueStore(database, ports.clock, ports.entropy, R)
+        store = BenchStore(database, ports.clock, ports.entropy, R)
         issuer = EpochIssuer(database, ports.clock, ports.entropy, EpochMemory())
 
         async def main() -> None:
@@ -71,37 +71,37 @@ def many(count: int, partition: Callable[[int], str], first: int = 0) -> list[Ne
     return [NewOperation(f"op-{n}", '{"n":1}', partition(n), fresh=True) for n in range(first, first + count)]
 
 
-Shape = Callable[[QueueStore, Grant, int], Coroutine[Any, Any, None]]
+Shape = Callable[[BenchStore, Grant, int], Coroutine[Any, Any, None]]
 
 
-async def one_partition(store: QueueStore, grant: Grant, size: int) -> None:
+async def one_partition(store: BenchStore, grant: Grant, size: int) -> None:
     await store.enqueue(many(size, lambda n: "p"))
 
 
-async def many_partitions(store: QueueStore, grant: Grant, size: int) -> None:
+async def many_partitions(store: BenchStore, grant: Grant, size: int) -> None:
     await store.enqueue(many(size, lambda n: f"p{n:06}"))
 
 
-async def waiting(store: QueueStore, grant: Grant, size: int, outcome: str = "retry") -> None:
+async def waiting(store: BenchStore, grant: Grant, size: int, outcome: str = "retry") -> None:
     """Long partitions that wait, before and between those that may go."""
     await store.enqueue(many(size, lambda n: f"held{n % max(1, size // 10):06}"))
     while (found := await store.claim(grant, 1000)).claim is not None:
-        heads = {each.partition: each for each in reversed(found.operations)}
+        heads = {each.partition: each for each in reversed(operations(found))}
         outcomes = {each.op_id: Outcome(each.op_id, outcome) for each in heads.values()}  # type: ignore[arg-type]
         delays = {op_id: 500.0 for op_id in outcomes} if outcome == "retry" else {}
         await store.settle(grant, found.claim, outcomes, delays, rejected="block")
     await store.enqueue(many(200, lambda n: f"held{n % 20:06}x", first=size))
 
 
-async def blocked(store: QueueStore, grant: Grant, size: int) -> None:
+async def blocked(store: BenchStore, grant: Grant, size: int) -> None:
     await waiting(store, grant, size, "rejected")
 
 
-async def dead(store: QueueStore, grant: Grant, size: int) -> None:
+async def dead(store: BenchStore, grant: Grant, size: int) -> None:
     """Letters that nobody has looked at."""
     await store.enqueue(many(size, lambda n: "p"))
     while (found := await store.claim(grant, 1000)).claim is not None:
-        outcomes = {each.op_id: Outcome(each.op_id, "rejected") for each in found.operations}
+        outcomes = {each.op_id: Outcome(each.op_id, "rejected") for each in operations(found)}
         await store.settle(grant, found.claim, outcomes)
     await store.enqueue(many(200, lambda n: "p", first=size))
 
@@ -113,7 +113,7 @@ def test_a_claim_costs_the_same_whatever_is_queued(shape: Shape, monkeypatch: py
     cost = Cost(monkeypatch)
     for size in (200, 6000):
 
-        async def measure(store: QueueStore, grant: Grant, cost: Cost, size: int = size) -> None:
+        async def measure(store: BenchStore, grant: Grant, cost: Cost, size: int = size) -> None:
             await shape(store, grant, size)
             for _ in range(2):
                 found = await cost.of(store.claim(grant, 100))
@@ -136,10 +136,10 @@ def test_a_claim_costs_the_same_whatever_is_queued(shape: Shape, monkeypatch: py
 def test_a_claim_that_finds_nothing_but_waiting_partitions_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 3,000 waiting partitions was just written to again, so that each says that it may be ready."""
 
-    async def measure(store: QueueStore, grant: Grant, cost: Cost) -> None:
+    async def measure(store: BenchStore, grant: Grant, cost: Cost) -> None:
         await waiting(store, grant, 3000)
         while (found := await store.claim(grant, 1000)).claim is not None:
-            await store.settle(grant, found.claim, {each.op_id: Outcome("", "committed") for each in found.operations})
+            await store.settle(grant, found.claim, {each.op_id: Outcome("", "committed") for each in operations(found)})
         await store.enqueue(many(300, lambda n: f"held{n % 300:06}", first=9000))
         after, looks = "", 0
         while True:

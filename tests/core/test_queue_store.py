@@ -7,14 +7,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from queue_kit import BenchStore, operations
 
 from tabhelm.errors import IdentifierReused, InvalidPayload, LeadershipLost
 from tabhelm.fencing.epochs import EpochIssuer, EpochMemory, Grant
 from tabhelm.fencing.schema import SCHEMA
 from tabhelm.json_text import loads as read_json
-from tabhelm.queue.claiming import CLAIM_SIZE, Claim, Found
+from tabhelm.queue.claims import CLAIM_SIZE, Claim, Found
 from tabhelm.queue.records import MAX_PAYLOAD_DEPTH, NewOperation, Outcome, draw_operation_id
-from tabhelm.queue.store import RETENTION, QueueStore
+from tabhelm.queue.store import RETENTION
 from tabhelm.simulated import SimulatedAgent, World
 
 R = "app:offline-queue:q"
@@ -29,7 +30,7 @@ class Bench:
         database = ports.databases.database("tabhelm:app", SCHEMA)
         self.clock = ports.clock
         self.entropy = ports.entropy
-        self.store = QueueStore(database, ports.clock, ports.entropy, R)
+        self.store = BenchStore(database, ports.clock, ports.entropy, R)
         self.issuer = EpochIssuer(database, ports.clock, ports.entropy, EpochMemory())
 
     async def grant(self) -> Grant:
@@ -50,7 +51,7 @@ def simulated(function: Callable[[World, Bench], Coroutine[Any, Any, None]]) -> 
 
 
 def ids(found: Found) -> list[str]:
-    return [operation.op_id for operation in found.operations]
+    return [operation.op_id for operation in operations(found)]
 
 
 def claimed(found: Found) -> Claim:
@@ -213,7 +214,7 @@ async def test_the_least_retention_ever_heard_counts(world: World, bench: Bench)
     await store.settle(grant, claimed(found), {})
     bench.agent.clock.wall_offset += 100.0  # some of it is left for the request's way
     found = await store.claim(grant, 1, retention=1000.0)
-    assert [each.reason for each in found.dead] == ["outcome-unknown"] and not found.operations
+    assert [each.reason for each in found.dead] == ["outcome-unknown"] and not operations(found)
 
 
 @simulated

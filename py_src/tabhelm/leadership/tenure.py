@@ -28,7 +28,8 @@ class Tenure:
         self._hold = hold
         self._grant = grant
         self._revoked: str | None = None
-        self._streams: dict[str, TokenStream] = {}
+        self._drawn = 0
+        """Tokens so far, of all streams."""
         self._watchers: list[Callable[[], None]] = []
         self.served: Served | None = None
         """What it answers and publishes, once its loop is about to start."""
@@ -144,19 +145,24 @@ class Tenure:
     def stream(self, name: str) -> TokenStream:
         """The stream of this name. It must have exactly one issuer: do not share a name between two orders of
         writes."""
-        if name not in self._streams:
-            self._streams[name] = TokenStream(self, name)
-        return self._streams[name]
+        return TokenStream(self, name)
+
+    def draw(self) -> int:
+        """The next number, for a token of whichever stream."""
+        self._drawn += 1
+        return self._drawn
 
 
 class TokenStream:
-    """Tokens in one order: each ``next_token`` is above all before it."""
+    """Tokens in one order: each ``next_token`` is above all before it.
+
+    The streams of a tenure are numbered by one count. A receiver asks only that each grows; so a stream is nothing but
+    its name, and nobody has to remember one for each partition that was ever written to.
+    """
 
     def __init__(self, tenure: Tenure, name: str) -> None:
         self._tenure = tenure
         self.name = name
-        self._epoch: int | None = None
-        self._seq = 0
 
     def next_token(self) -> FencingToken:
         """A new token for one protected write; retries carry a new one too.
@@ -166,14 +172,11 @@ class TokenStream:
             NotFenced: the authority issues no epochs.
         """
         grant = self._tenure.grant
-        if grant.epoch != self._epoch:
-            self._epoch, self._seq = grant.epoch, 0
-        self._seq += 1
         return FencingToken(
             domain=grant.domain,
             resource=grant.resource,
             epoch=grant.epoch,
             stream=self.name,
-            seq=self._seq,
+            seq=self._tenure.draw(),
             owner_id=grant.owner_id,
         )

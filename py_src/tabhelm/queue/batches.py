@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from tabhelm.errors import LeadershipLost
 from tabhelm.leadership import LeaderContext
 from tabhelm.queue.carriers import Carrier, HttpCarrier
-from tabhelm.queue.claiming import Claim
+from tabhelm.queue.claims import Claim
 from tabhelm.queue.clerk import Clerk
 from tabhelm.queue.delivery import Delivery
 from tabhelm.queue.options import QueueOptions
@@ -75,7 +76,7 @@ class _OwnLoop:
         shift, options = self.shift, self.shift.options
         if (endpoint, timeout) not in self._carriers:
             if timeout is not None:
-                options = QueueOptions(send_timeout=timeout, headers=options.headers)
+                options = replace(options, send_timeout=timeout)
             carrier = HttpCarrier(shift.queue.services, shift.context, endpoint, options)
             self._carriers[endpoint, timeout] = carrier
         return self._carriers[endpoint, timeout]

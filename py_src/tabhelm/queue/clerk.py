@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from tabhelm.errors import QuotaExceeded
 from tabhelm.observe import OperationDied
 from tabhelm.queue.carriers import Carrier
-from tabhelm.queue.claiming import Claim, Found, Wanted
+from tabhelm.queue.claims import Claim, Found, Wanted
 from tabhelm.queue.delivery import Delivery
 from tabhelm.queue.records import Operation
 from tabhelm.queue.scarcity import Scarcity
@@ -169,7 +169,7 @@ class Clerk:
             await self._delete(done)
             scarcity.sent += done
         else:
-            await shift.context.sleep(shift.pace.storage_failed())
+            await shift.storage_rest()
 
     async def _delete(self, done: Sequence[Operation]) -> None:
         store, shift = self._store, self._shift

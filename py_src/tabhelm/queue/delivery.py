@@ -10,7 +10,7 @@ from tabhelm.errors import QuotaExceeded
 from tabhelm.leadership.tenure import TokenStream
 from tabhelm.observe import QueuePaused
 from tabhelm.queue.carriers import Carrier, Sent
-from tabhelm.queue.claiming import Claim
+from tabhelm.queue.claims import Claim
 from tabhelm.queue.records import Operation, Outcome
 from tabhelm.queue.settling import Settlement
 from tabhelm.queue.shift import Shift

@@ -16,7 +16,7 @@ from tabhelm.queue.lanes import Lanes
 from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.sending import as_sender
 from tabhelm.queue.shared import SharedQueue
-from tabhelm.queue.shift import POLL, Shift
+from tabhelm.queue.shift import Shift
 
 
 async def flush(queue: SharedQueue, context: LeaderContext, options: QueueOptions) -> None:
@@ -48,6 +48,3 @@ def _carrier(shift: Shift) -> Carrier:
     if options.endpoint is not None:
         return HttpCarrier(queue.services, shift.context, options.endpoint, options)
     raise InvalidOptions(f"queue {queue.resource!r} has neither an endpoint nor a sender: name one to flush it")
-
-
-__all__ = ["POLL", "flush"]

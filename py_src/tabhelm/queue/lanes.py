@@ -10,7 +10,7 @@ import asyncio
 
 from tabhelm.leadership.tenure import TokenStream
 from tabhelm.queue.carriers import Carrier
-from tabhelm.queue.claiming import Claim
+from tabhelm.queue.claims import Claim
 from tabhelm.queue.clerk import Clerk
 from tabhelm.queue.delivery import Delivery
 from tabhelm.queue.settling import Settlement
@@ -50,15 +50,16 @@ class Lanes:
                 if self._failures:
                     raise self._failures[0]
                 shift.tenure.ensure()
+                now = self._clock.monotonic()  # once a round: what is due by one reading is not waited for by another
                 resting = shift.resting
                 if not resting:
                     self._start()
                 self._give_back(bool(resting))
-                lanes = 0 if resting else self._wanted()
+                lanes = 0 if resting else self._wanted(now)
                 if self._finished or lanes:
                     await self._turn(lanes)
                     continue
-                await shift.wait(resting or min(max(0.0, self._look_at - self._clock.monotonic()), POLL) or POLL)
+                await shift.wait(resting or self._idle(now))
                 self._look_at = 0.0
         finally:
             left = list(self._running)
@@ -66,14 +67,18 @@ class Lanes:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
-    def _wanted(self) -> int:
+    def _wanted(self, now: float) -> int:
         """For how many lanes to claim now."""
         if self._claimed:
             return 0
         if self._free:
-            return len(self._free) if self._finished or self._look_at <= self._clock.monotonic() else 0
+            return len(self._free) if self._finished or self._look_at <= now else 0
         # One ahead. Not where each operation is a send of its own: the storage is no bottleneck there.
         return int(not self._carrier.each and (self._more or bool(self._finished)))
+
+    def _idle(self, now: float) -> float:
+        """Seconds to wait, if nobody says before that there is something to do."""
+        return min(self._look_at - now, POLL) if self._free and not self._claimed else POLL
 
     async def _turn(self, lanes: int) -> None:
         shift, clock = self._shift, self._clock

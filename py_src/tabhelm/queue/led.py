@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from tabhelm.fencing.epochs import Grant, require_current
 from tabhelm.fencing.schema import (
@@ -16,10 +16,11 @@ from tabhelm.fencing.schema import (
     RECEIPTS,
 )
 from tabhelm.ports import Clock, Database, Entropy, KeyRange, Transaction
-from tabhelm.queue.claiming import CLAIM_SIZE, Claim, Claiming, Found, Wanted, recover
+from tabhelm.queue.claiming import Claiming
+from tabhelm.queue.claims import CLAIM_SIZE, Found, Wanted, oldest, recover
 from tabhelm.queue.counted import CountedStore
 from tabhelm.queue.options import Rejected
-from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.records import Operation
 from tabhelm.queue.settling import RETENTION, Receipts, Settlement, Settling
 from tabhelm.queue.totals import COUNTED, Book
 
@@ -106,43 +107,6 @@ class LedStore(CountedStore):
         stores = [*_LED, RECEIPTS] if settlements else _LED
         return await self._counted(stores, "readwrite", body)
 
-    async def claim(
-        self,
-        grant: Grant,
-        limit: int,
-        *,
-        after: str = "",
-        alone: Mapping[str, str] | None = None,
-        retention: float = RETENTION,
-        rejected: Rejected = "dead",
-    ) -> Found:
-        """Claim as ``Wanted`` says.
-
-        Raises:
-            LeadershipLost: ``grant`` is not the newest.
-        """
-        wanted = Wanted(limit, retention, after=after, alone=alone or {}, rejected=rejected)
-        return await self.turn(grant, (), wanted)
-
-    async def settle(
-        self,
-        grant: Grant,
-        claim: Claim,
-        outcomes: Mapping[str, Outcome],
-        delays: Mapping[str, float] | None = None,
-        *,
-        left: Sequence[Operation] = (),
-        rejected: Rejected = "dead",
-        deleted: bool = False,
-    ) -> list[Operation]:
-        """Write down a ``Settlement``; returns the operations that died.
-
-        Raises:
-            LeadershipLost: ``grant`` is not the newest; its successor decides about these operations.
-        """
-        settlement = Settlement(claim, outcomes, delays or {}, left)
-        return list((await self.turn(grant, [settlement], None, rejected=rejected, deleted=deleted)).dead)
-
     # -- while the storage is full ------------------------------------------------------------------------------------
 
     async def peek(
@@ -170,7 +134,7 @@ class LedStore(CountedStore):
                 ]
                 for item in page:
                     waits = item.not_before > now >= item.delayed_at
-                    stale = item.unknown_since and item.unknown_since < now - retention
+                    stale = item.unknown_since and item.unknown_since < oldest(now, retention)
                     if item.partition in barred or item.blocks or waits or stale or (found and item.size > room):
                         barred.add(item.partition)
                     elif len(found) < limit:
@@ -197,15 +161,19 @@ class LedStore(CountedStore):
         await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
 
     async def note_done(self, grant: Grant, done: Sequence[Operation]) -> None:
-        """Write down what ``delete_done`` did of operations that were never claimed.
+        """Write down what ``delete_done`` did of operations that were never claimed. Once: it may be called again by
+        who does not know whether it was written.
 
         Raises:
             LeadershipLost: ``grant`` is not the newest.
         """
 
         async def body(tx: Transaction, book: Book) -> None:
+            noted = tx.get(RECEIPTS, [self.resource, done[0].ordinal])
             receipts = Receipts(tx, self.resource, self._clock.wall())
             await require_current(tx, grant)
+            if await noted is not None:
+                return
             tx.delete_all(OPERATIONS, [item.place for item in done])
             await receipts.write(await book.totals(), done)
             await book.write()

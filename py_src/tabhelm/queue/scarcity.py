@@ -8,7 +8,7 @@ before, the next leader counts afresh, and what was sent without being deleted i
 
 from __future__ import annotations
 
-from tabhelm.queue.claiming import Claim
+from tabhelm.queue.claims import Claim
 from tabhelm.queue.records import Operation
 from tabhelm.queue.settling import Settlement
 

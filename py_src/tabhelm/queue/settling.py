@@ -9,7 +9,7 @@ from typing import Any
 from tabhelm.fencing.schema import CLAIMS, OPERATIONS, PARTITIONS, RECEIPTS, SETTLED
 from tabhelm.ports import KeyRange, Transaction
 from tabhelm.ports.database import Record
-from tabhelm.queue.claiming import Claim
+from tabhelm.queue.claims import Claim
 from tabhelm.queue.letters import bury
 from tabhelm.queue.options import Rejected
 from tabhelm.queue.partitions import ready

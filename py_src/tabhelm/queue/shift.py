@@ -18,6 +18,8 @@ from tabhelm.queue.shared import SharedQueue
 T = TypeVar("T")
 POLL = 30.0
 """Seconds after which an idle flusher looks by itself, in case a nudge was lost, and a paused one tries again."""
+_CALM = 0.25
+"""Seconds that a storage which failed is left alone, whatever it says meanwhile."""
 
 
 class Shift:
@@ -42,8 +44,11 @@ class Shift:
         self._probe_at: float | None = None
         """While the queue is paused: when to see whether it still must be."""
         self._wake = asyncio.Event()
+        self._resting: set[asyncio.Event] = set()
+        """Of those that wait for the storage: a wake-up of theirs is nobody else's."""
         self._unsubscribe = queue.subscribe(self._heard)
         self.tenure.on_revoked(self._wake.set)
+        self.tenure.on_revoked(self._stir)
         queue.unpause()  # another tab, another session, another day: ask afresh
 
     def close(self) -> None:
@@ -108,6 +113,11 @@ class Shift:
     def _heard(self) -> None:
         if not self._tells:
             self._wake.set()
+            self._stir()
+
+    def _stir(self) -> None:
+        for event in self._resting:
+            event.set()
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
@@ -117,14 +127,38 @@ class Shift:
         Raises:
             QuotaExceeded: with ``full``, at once.
         """
+        closed = False
         while True:
             self.tenure.ensure()
             try:
                 return await transaction()
-            except DatabaseClosed:
-                continue  # closed under us: the next one opens anew, and sees whether our epoch is still there
             except DatabaseError as failure:
                 if full and isinstance(failure, QuotaExceeded):
                     raise
+                again, closed = closed, isinstance(failure, DatabaseClosed)
+                if closed and not again:
+                    continue  # closed under us: the next one opens anew, and sees whether our epoch is still there
                 self.queue.last_error = f"{failure.code}: {failure}"
-                await self.context.sleep(self.pace.storage_failed())
+                await self.storage_rest(deaf=closed)
+
+    async def storage_rest(self, *, deaf: bool = False) -> None:
+        """Wait after the storage failed; less long if it is heard that something changed, in it or in the queue.
+        ``deaf``: what is heard right after the failure comes from it: each connection that dies is told.
+
+        Raises:
+            LeadershipLost: the tenure ended.
+        """
+        event, long = asyncio.Event(), self.pace.storage_failed()
+        self._resting.add(event)
+        try:
+            await self.context.sleep(min(long, _CALM))
+            if deaf:
+                event.clear()
+            timer = self._clock.call_later(max(0.0, long - _CALM), event.set)
+            try:
+                await event.wait()
+            finally:
+                timer.cancel()
+        finally:
+            self._resting.discard(event)
+        self.tenure.ensure()
