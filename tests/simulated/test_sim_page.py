@@ -12,7 +12,8 @@ from tabhelm.errors import EngineLost
 from tabhelm.ports import Ports
 from tabhelm.simulated import PageContext, Settings, SimulatedBrowser, SimulatedPage, SimulatedReceiver, World
 from tabhelm.simulated.engine import Bridge, Deliver
-from tabhelm.simulated.pagelink import NoAnswer, Refused, Session
+from tabhelm.simulated.pageerrors import NoAnswer, Refused
+from tabhelm.simulated.pagesession import Session
 
 SEEDS = range(12)
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from tabhelm.simulated.engine import EngineFactory, SimulatedEngine
 from tabhelm.simulated.messageport import MessagePort
-from tabhelm.simulated.pagelink import Session, Settings
+from tabhelm.simulated.pagelink import Settings
 from tabhelm.simulated.pagelocks import Body, PageLocks, PageRequest
 from tabhelm.simulated.pagequeue import PageQueue, Send
+from tabhelm.simulated.pagesession import Session
 from tabhelm.simulated.pagework import Loop, PageElection
 from tabhelm.simulated.world import Process, SimulatedAgent, World
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from tabhelm.errors import LockLost, NotJoined
 from tabhelm.simulated.loop import fail, settle
-from tabhelm.simulated.pagelink import Session, wire_error
+from tabhelm.simulated.pageerrors import wire_error
+from tabhelm.simulated.pagesession import Session
 
 LOOK = 0.25
 Body = Callable[["PageLock"], Awaitable[Any]]

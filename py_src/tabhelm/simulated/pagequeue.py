@@ -10,7 +10,7 @@ from typing import Any
 
 from tabhelm.errors import LeadershipLost
 from tabhelm.ports.database import Opaque
-from tabhelm.simulated.pagelink import Session
+from tabhelm.simulated.pagesession import Session
 from tabhelm.simulated.pagework import AbortSignal
 
 LOOK = 0.25

@@ -8,7 +8,7 @@ from typing import Any
 
 from tabhelm.errors import LeadershipLost, NotFenced
 from tabhelm.ports import HttpAnswer
-from tabhelm.simulated.pagelink import Session
+from tabhelm.simulated.pagesession import Session
 
 Loop = Callable[["PageContext"], Awaitable[None]]
 
