@@ -18,7 +18,8 @@ from tabhelm.server import LeaseKey, LeaseRecord, LeaseService, MemoryLeaseStore
 from tabhelm.services import Services
 from tabhelm.simulated import SimulatedReceiver, World, asgi_handler
 from tabhelm.simulated.channel import ChannelHub, SimulatedChannels
-from tabhelm.simulated.database import SimulatedDatabases, Storage
+from tabhelm.simulated.database import SimulatedDatabases
+from tabhelm.simulated.disk import Storage
 from tabhelm.simulated.locks import LockManager, SimulatedLocks
 from tabhelm.tab import Tab, TabFacts
 

@@ -35,7 +35,7 @@ from tabhelm.simulated import (
     SimulatedReceiver,
     World,
 )
-from tabhelm.simulated.database import Stored
+from tabhelm.simulated.disk import Stored
 from tabhelm.simulated.receiver import Guard
 from tabhelm.simulated.records import Bounds
 from tabhelm.testing.history import History

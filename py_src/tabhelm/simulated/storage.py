@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tabhelm.ports.storage import StorageEstimate
-from tabhelm.simulated.database import Storage
+from tabhelm.simulated.disk import Storage
 
 
 class SimulatedStorage:

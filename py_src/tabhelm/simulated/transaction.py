@@ -18,7 +18,8 @@ from tabhelm.simulated.loop import fail, settle
 from tabhelm.simulated.records import Bounds, ObjectStore, clone_record, size_of
 
 if TYPE_CHECKING:
-    from tabhelm.simulated.database import SimulatedDatabase, Stored
+    from tabhelm.simulated.database import SimulatedDatabase
+    from tabhelm.simulated.disk import Stored
 
 T = TypeVar("T")
 Undo = Callable[[], None]

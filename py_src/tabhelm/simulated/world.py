@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from tabhelm.ports import Ports
 from tabhelm.simulated.channel import ChannelHub, SimulatedChannels
 from tabhelm.simulated.clock import SimulatedClock
-from tabhelm.simulated.database import SimulatedDatabases, Storage
+from tabhelm.simulated.database import SimulatedDatabases
+from tabhelm.simulated.disk import Storage
 from tabhelm.simulated.entropy import SimulatedEntropy
 from tabhelm.simulated.faults import Faults, Span, draw
 from tabhelm.simulated.http import Network, SimulatedHttp
