@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tabhelm.simulated.asgi import asgi_handler
+from tabhelm.simulated.browser import SimulatedBrowser
 from tabhelm.simulated.faults import Faults
 from tabhelm.simulated.http import HttpRequest, NextAnswer
 from tabhelm.simulated.loop import (
@@ -13,7 +14,7 @@ from tabhelm.simulated.loop import (
     SimulationStalled,
     SimulationTimeout,
 )
-from tabhelm.simulated.page import SimulatedBrowser, SimulatedPage
+from tabhelm.simulated.page import SimulatedPage
 from tabhelm.simulated.pagelink import Settings
 from tabhelm.simulated.pagequeue import PageQueue
 from tabhelm.simulated.pagework import PageContext, PageElection
