@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_page_host import Page, led_by, open_page
+from page_kit import Page, led_by, open_page
 
 from tabhelm import JoinedTab, LeadershipPolicy, Leading
 from tabhelm.errors import NoAuthority
