@@ -183,21 +183,32 @@ def test_nothing_is_kept_of_elections_that_have_stopped() -> None:
     with World(1) as world:
         _, host, bridge, say = session(world)
 
-        def sizes() -> dict[str, int]:
-            return {name: len(item) for name, item in vars(host.sessions["c1"]).items() if isinstance(item, dict)}
+        def sizes(of: object, name: str = "session") -> dict[str, int]:
+            found: dict[str, int] = {}
+            for key, item in vars(of).items():
+                if isinstance(item, dict):
+                    found[f"{name}.{key}"] = len(item)
+                elif type(item).__module__.startswith("tabhelm.host") and hasattr(item, "__dict__"):
+                    found |= sizes(item, f"{name}.{key}")
+            return found
+
+        async def stand_and_stop(handle: str) -> None:
+            say({"type": "lead", "election": handle, "resource": "r"})
+            say({"type": "stop", "election": handle})
+            await world.until(
+                lambda: (
+                    bridge.said[-1].get("status", {}).get("state") == "stopped"
+                    and not host.sessions["c1"].tab.elections
+                )
+            )
+            await world.sleep(1.0)
 
         async def main() -> None:
-            before = sizes()
+            await stand_and_stop("first")
+            before = sizes(host.sessions["c1"])
+            assert any(name.endswith("._loops") for name in before), "it looks where they are"
             for number in range(3):
-                say({"type": "lead", "election": f"e{number}", "resource": "r"})
-                say({"type": "stop", "election": f"e{number}"})
-                await world.until(
-                    lambda: (
-                        bridge.said[-1].get("status", {}).get("state") == "stopped"
-                        and not host.sessions["c1"].tab.elections
-                    )
-                )
-            await world.sleep(1.0)
-            assert sizes() == before
+                await stand_and_stop(f"e{number}")
+            assert sizes(host.sessions["c1"]) == before
 
         world.run(main())

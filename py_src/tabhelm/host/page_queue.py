@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tabhelm.errors import InvalidOptions, InvalidPayload, MalformedMessage, TabhelmError
-from tabhelm.host.coalescing import COALESCE, Coalescer
+from tabhelm.host.calls import WithValues
+from tabhelm.host.coalescing import Coalescer
 from tabhelm.host.page_sender import PageFunctions, PageSender, operation_view, page_headers
 from tabhelm.host.views import stats_view
 from tabhelm.host.wire import Message, Post, field, optional_text, words
@@ -25,14 +25,6 @@ STATS_EVERY = 0.2
 FRESH = 2.0
 """Seconds for which an id counts as drawn for this very call. A call that is read later was perhaps given to another
 engine meanwhile, by a page that had given this one up, and its operation sent and settled."""
-
-
-@dataclass(frozen=True, slots=True)
-class WithValues:
-    """The result of a call, and the values that go beside it."""
-
-    result: dict[str, Any]
-    values: list[Opaque]
 
 
 class PageQueues:
@@ -204,6 +196,3 @@ def _new_operation(item: Any, value: Any, now: float) -> NewOperation:
     except ValueError as error:
         raise InvalidPayload(f"payload of operation {op_id!r} is not JSON text: {error}") from None
     return NewOperation(op_id, payload, partition, fresh)
-
-
-__all__ = ["COALESCE", "STATS_EVERY", "PageQueues", "WithValues"]
