@@ -308,8 +308,7 @@ export class Session {
     this.#retries++;
     if (signal.aborted) return;
     if (!delayMs) return void this.#connect(); // no timer: a hidden page's are late
-    const timer = setTimeout(() => void this.#connect(), delayMs);
-    signal.addEventListener("abort", () => clearTimeout(timer));
+    setTimeout(() => void (signal.aborted || this.#connect()), delayMs);
   }
 
   /** @param {string} reason */

@@ -15,6 +15,8 @@ from tabhelm.fencing.http_form import (
     idempotency_key_header,
     parse_idempotency_key,
     parse_token_header,
+    read_token_fields,
+    token_fields,
     token_header,
 )
 from tabhelm.fencing.token import MAX_NUMBER, MAX_TEXT, FencingToken
@@ -38,6 +40,14 @@ def by_library(text: str) -> Item:
 def test_the_header_is_the_documented_one() -> None:
     assert token_header(TOKEN) == HEADER
     assert parse_token_header(HEADER) == TOKEN
+
+
+def test_as_json_it_has_the_fields_of_a_javascript_token() -> None:
+    fields = {"domain": "d0", "resource": "regcase:offline-queue:mutations", "epoch": 7}
+    assert token_fields(TOKEN) == fields | {"stream": "case-42", "seq": 12, "owner": "tab/1"}
+    assert read_token_fields(token_fields(TOKEN)) == TOKEN
+    with pytest.raises(KeyError):
+        read_token_fields(fields)
 
 
 @given(tokens)

@@ -10,6 +10,7 @@ from typing import Any
 from tabhelm import app_headers
 from tabhelm.app_headers import HeaderSource
 from tabhelm.errors import LeaseRefused, MalformedToken, NoHeaders
+from tabhelm.fencing.http_form import read_token_fields
 from tabhelm.fencing.token import FencingToken
 from tabhelm.json_text import is_number, loads
 from tabhelm.ports import Clock, Http, HttpAnswer
@@ -99,9 +100,7 @@ class LeaseClient:
         raise LeaseRefused(f"{shown}: {title}" if isinstance(title, str) else shown)
 
     def _token(self, said: Any, candidate: str) -> FencingToken:
-        token = FencingToken(
-            said["domain"], said["resource"], said["epoch"], said["stream"], said["seq"], said["owner"]
-        )
+        token = read_token_fields(said)
         if (token.resource, token.owner_id) != (self.resource, candidate):
             raise ValueError(f"the token is of {token.resource!r} and {token.owner_id!r}")
         return token

@@ -9,6 +9,8 @@ Item with parameters needs. It is tested against a complete implementation.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from tabhelm.errors import MalformedToken
 from tabhelm.fencing.token import FencingToken
@@ -35,6 +37,27 @@ def token_header(token: FencingToken) -> str:
         f"{_quoted(token.resource)};domain={_quoted(token.domain)};epoch={token.epoch}"
         f";stream={_quoted(token.stream)};seq={token.seq};owner={_quoted(token.owner_id)}"
     )
+
+
+def token_fields(token: FencingToken) -> dict[str, str | int]:
+    """The token as JSON, as pages and guards in JavaScript have it."""
+    return {
+        "domain": token.domain,
+        "resource": token.resource,
+        "epoch": token.epoch,
+        "stream": token.stream,
+        "seq": token.seq,
+        "owner": token.owner_id,
+    }
+
+
+def read_token_fields(said: Mapping[str, Any]) -> FencingToken:
+    """The token of what ``token_fields`` made.
+
+    Raises:
+        KeyError, MalformedToken: it is none.
+    """
+    return FencingToken(said["domain"], said["resource"], said["epoch"], said["stream"], said["seq"], said["owner"])
 
 
 def parse_token_header(text: str) -> FencingToken:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tabhelm.errors import LeadershipLost, PageFunctionFailed
-from tabhelm.fencing.http_form import token_header
+from tabhelm.fencing.http_form import token_fields, token_header
 from tabhelm.host.wire import Message, Post, field, optional_text
 from tabhelm.json_text import is_number
 from tabhelm.ports.database import Opaque
@@ -96,14 +96,7 @@ class PageSender:
         token = sending.token
         fields = {
             "operations": views,
-            "token": {
-                "domain": token.domain,
-                "resource": token.resource,
-                "epoch": token.epoch,
-                "stream": token.stream,
-                "seq": token.seq,
-                "owner": token.owner_id,
-            },
+            "token": token_fields(token),
             "header": token_header(token),
             "attempt": sending.attempt,
             "endpoint": sending.endpoint,
