@@ -1,7 +1,8 @@
 """A receiver inside a Starlette application, on SQLite, behind the application's own session cookie.
 
 The browser sends the cookie by itself, so the page's queue needs no ``headers``: ``tab.queue("mutations", { endpoint:
-"/api/operations", scope: `user:${userId}` })``. The scope keeps one user's work apart from the next one's.
+"/api/operations", scope: `user:${userId}` })``. The scope keeps one user's work apart from the next one's, and ``owns``
+refuses what a tab that has not heard of the next one's sign-in still sends with the new cookie: its queue pauses.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ def authenticate(scope: MutableMapping[str, Any]) -> str:
     return user
 
 
+def owns(subject: str, resource: str) -> bool:
+    """Whether the scope that a queue writes for is that of whoever is signed in."""
+    return resource.endswith(f":user:{subject}")
+
+
 async def sign_in(request: Request) -> Response:
     request.session["user"] = (await request.json())["user"]  # after the password check of a real application
     return Response(status_code=204)
@@ -54,7 +60,7 @@ async def notes(request: Request) -> Response:
         connection.close()
 
 
-receiver = FencedReceiver(apply, SqliteFenceStore(DATABASE, setup=create_tables), authenticate=authenticate)
+receiver = FencedReceiver(apply, SqliteFenceStore(DATABASE, setup=create_tables), authenticate=authenticate, owns=owns)
 
 
 @asynccontextmanager

@@ -90,6 +90,16 @@ async def forgets_what_expired_and_no_more_than_asked(database: Database) -> Non
     await store.close()
 
 
+async def knows_when_its_newest_decision_expires(database: Database) -> None:
+    store = database.store()
+    assert await store.run(lambda transaction: transaction.newest()) == 0.0
+    for expires_at, newest in ((1000.5, 1000.5), (10.0, 1000.5), (2e9, 2e9)):
+        known = {f"{expires_at}": Known(b"", "committed", "", expires_at)}
+        await store.run(partial(_remember, known))
+        assert await store.run(lambda transaction: transaction.newest()) == newest
+    await store.close()
+
+
 async def work_that_raises_writes_nothing(database: Database) -> None:
     store = database.store()
 
@@ -248,6 +258,10 @@ def _marks(key: Key, stream: str, transaction: Transaction) -> Marks | None:
     return transaction.marks(key, stream)
 
 
+def _remember(decisions: dict[str, Known], transaction: Transaction) -> None:
+    transaction.remember("somebody", decisions)
+
+
 def _raise(key: Key, after: Marks, transaction: Transaction) -> None:
     (stream,) = after.streams
     transaction.raise_marks(key, transaction.marks(key, stream), after, stream)
@@ -259,6 +273,7 @@ CASES = [
     keys_never_meet,
     the_longest_texts_fit,
     forgets_what_expired_and_no_more_than_asked,
+    knows_when_its_newest_decision_expires,
     work_that_raises_writes_nothing,
     a_savepoint_undoes_its_own_block_alone,
     one_resource_is_written_by_one_transaction_at_a_time,

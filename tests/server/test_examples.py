@@ -84,12 +84,18 @@ async def test_starlette(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     database = tmp_path / "notes.db"
     example = load("starlette_app", str(database), monkeypatch)
     async with running(example.app) as http:
-        assert (await send(http, "/api/operations", token(), operation("1", "hello"))).status_code == 401
+        adas, bobs = (
+            {seq: token(1, seq, resource=f"notes:offline-queue:mutations:user:{name}") for seq in (1, 2)}
+            for name in ("ada", "bob")
+        )
+        assert (await send(http, "/api/operations", adas[1], operation("1", "hello"))).status_code == 401
         await http.post("/api/sign-in", json={"user": "ada"})
-        assert statuses(await send(http, "/api/operations", token(), operation("1", "hello"))) == ["committed"]
+        assert statuses(await send(http, "/api/operations", adas[1], operation("1", "hello"))) == ["committed"]
         assert (await http.get("/api/notes")).json() == ["hello"]
         await http.post("/api/sign-in", json={"user": "bob"})
-        assert statuses(await send(http, "/api/operations", token(), operation("1", "hi"))) == ["committed"]
+        refused = await send(http, "/api/operations", adas[2], operation("2", "ada's, sent with bob's cookie"))
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:tabhelm:not-owner")
+        assert statuses(await send(http, "/api/operations", bobs[1], operation("1", "hi"))) == ["committed"]
         assert (await http.get("/api/notes")).json() == ["hi"]
     assert not Path(f"{database}-wal").exists(), "the receiver was closed with its application"
 

@@ -99,6 +99,7 @@ async def test_no_epoch_beyond_what_a_token_can_carry(leases: Leases) -> None:
     await leases.release("a")
     answer = await leases.ask("b")
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:tabhelm:epochs-exhausted")
+    assert leases.service.metrics.snapshot()["totals"]["refused"] == 1
 
 
 # -- clocks -----------------------------------------------------------------------------------------------------------
@@ -334,8 +335,11 @@ async def test_what_is_no_request_of_the_contract(leases: Leases) -> None:
     assert plain.status_code == 415
     long = await leases.http.post(url, json={"candidate": "a" * 5000}, headers=user)
     assert long.status_code == 413
+    packed = await leases.http.post(url, json={}, headers={**user, "content-encoding": "gzip"})
+    assert packed.status_code == 415
     for query in ("", "?candidate=a&candidate=b"):
         assert (await leases.http.delete(f"{url}{query}", headers=user)).status_code == 400
+    assert leases.service.metrics.snapshot()["totals"]["malformed"] == 5
 
 
 async def test_only_who_is_let_in_may_ask(leases: Leases) -> None:
@@ -345,6 +349,19 @@ async def test_only_who_is_let_in_may_ask(leases: Leases) -> None:
         assert answer.status_code == status and answer.headers["content-type"] == "application/problem+json"
         assert (await leases.http.delete("/leases/app:job?candidate=a", headers=headers)).status_code == status
     assert leases.service.metrics.snapshot()["totals"]["denied"] == 4
+
+
+async def test_a_lease_of_one_user_is_not_given_to_another(make_leases: MakeLeases) -> None:
+    leases = make_leases(owns=lambda subject, resource: resource.endswith(f":user:{subject}"))
+    anns = "app:export:user:ann"
+    assert await leases.granted("a", resource=anns, user="ann") == (1, 1)
+    answer = await leases.ask("a", resource=anns, user="bob", renew=True)
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:tabhelm:not-owner")
+    url = f"/api/leases/{anns}"
+    answer = await leases.http.delete(url, params={"candidate": "a"}, headers={"x-user": "bob"})
+    assert answer.status_code == 403
+    assert await leases.release("a", resource=anns, user="ann") is True
+    assert leases.service.metrics.snapshot()["resources"][anns]["denied"] == 2
 
 
 async def test_a_subject_cannot_fill_the_database(make_leases: MakeLeases) -> None:
@@ -372,6 +389,22 @@ async def test_a_database_that_is_busy_or_broken(make_leases: MakeLeases, caplog
     assert answer.status_code == 500 and "secret" not in answer.text and "secret" in caplog.text
     totals = leases.service.metrics.snapshot()["totals"]
     assert (totals["busy"], totals["failed"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_ttl": float("inf")},
+        {"max_wait": float("nan")},
+        {"max_waiting": -1},
+        {"max_leases": 0},
+        {"max_body": 0},
+    ],
+)
+def test_limits_that_mean_nothing(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"{name} .* is not valid: at least"):
+        LeaseService(MemoryLeaseStore(), **wrong)
 
 
 def test_times_that_contradict_each_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterator, MutableMapping
 from pathlib import Path
@@ -212,6 +213,25 @@ async def test_malformed_key(client: Client, key: str) -> None:
         problem(answer, 400, "urn:tabhelm:malformed")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retention": float("nan")},
+        {"retention": float("inf")},
+        {"retention": 0.5},
+        {"max_body": 0},
+        {"max_operations": 0},
+        {"store": {"busy_timeout": float("nan")}},
+        {"store": {"busy_timeout": -1}},
+        {"store": {"max_waiting": 0}},
+    ],
+)
+def test_limits_that_mean_nothing(make_client: MakeClient, wrong: dict[str, Any]) -> None:
+    name = next(iter(wrong.get("store", wrong)))
+    with pytest.raises(ValueError, match=rf"{name} .* is not valid: at least"):
+        make_client(**wrong)
+
+
 # -- who sends ---------------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +253,44 @@ async def test_authenticate_must_name_somebody(make_client: MakeClient) -> None:
 
     with pytest.raises(TypeError, match="non-empty"):
         await make_client(authenticate=nobody).batch(token())
+
+
+def by_user(scope: Scope) -> str:
+    """Whoever is signed in: of all tabs of a browser, the last one."""
+    return dict(scope["headers"])[b"x-user"].decode()  # type: ignore[no-any-return]
+
+
+def own_scope(subject: str, resource: str) -> bool:
+    return resource.endswith(f":user:{subject}")
+
+
+async def own_scope_later(subject: str, resource: str) -> bool:
+    await asyncio.sleep(0)
+    return own_scope(subject, resource)
+
+
+@pytest.mark.parametrize("owns", [own_scope, own_scope_later])
+async def test_work_of_one_user_is_not_taken_from_another(make_client: MakeClient, owns: Any) -> None:
+    """Its tab has not heard of the sign-in in another one, with which it shares its cookies."""
+    client = make_client(authenticate=by_user, owns=owns)
+    anns, bobs = (token(1, 1, resource=f"app:offline-queue:mutations:user:{name}") for name in ("ann", "bob"))
+    for sent in ([operation("a")], []):  # the barrier as well
+        answer = await client.batch(anns, *sent, **{"x-user": "bob"})
+        assert "does not own app:offline-queue:mutations:user:ann" in problem(answer, 403, "urn:tabhelm:not-owner")
+    assert not Path(client.database.address).exists(), "nothing was even looked up"
+    for user, shown in (("ann", anns), ("bob", bobs)):
+        answer = await client.batch(shown, operation("a"), **{"x-user": user})
+        assert answer.json()["results"] == [{"op_id": "a", "status": "committed"}]
+    assert client.receiver.metrics.snapshot()["resources"][anns.resource]["denied"] == 2
+
+
+async def test_owns_may_say_more_and_has_to_say_something(make_client: MakeClient) -> None:
+    def owns(subject: str, resource: str) -> bool:
+        raise Denied(401, "sign in again")
+
+    assert problem(await make_client(owns=owns).batch(token()), 401) == "sign in again"
+    with pytest.raises(TypeError, match="owns must return True or False"):
+        await make_client(owns=lambda subject, resource: None).batch(token())
 
 
 # -- inside other applications -----------------------------------------------------------------------------------------
@@ -280,6 +338,26 @@ async def test_sender_that_goes_away_before_its_request_is_complete(client: Clie
     scope = {"type": "http", "method": "POST", "path": "/", "headers": raw}
     await client.receiver(scope, receive, send)
     assert said[0]["status"] == 400 and not Path(client.database.address).exists()
+
+
+async def test_a_sender_that_goes_away_before_its_answer_is_no_failure(make_client: MakeClient) -> None:
+    """What was decided stands, and what has expired is deleted all the same."""
+    now = 1_000_000.0
+    client = make_client(clock=lambda: now, retention=10)
+    await client.statuses(token(1, 1), *(operation(f"{n}", partition=f"{n}") for n in range(300)))
+    now += 20
+
+    async def receive() -> MutableMapping[str, Any]:
+        sent = [operation(f"later-{n}", partition=f"{n}") for n in range(300)]
+        return {"type": "http.request", "body": json.dumps({"operations": sent}).encode()}
+
+    async def send(message: object) -> None:
+        raise ConnectionResetError("the client has gone")
+
+    headers = GOOD | {"Fencing-Token": token_header(token(1, 2))}
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await client.receiver({"type": "http", "method": "POST", "path": "/", "headers": raw}, receive, send)
+    assert client.query("SELECT count(*) FROM tabhelm_operations") == [(300,)], "the later ones"
 
 
 # -- counters ----------------------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from databases import insert
 from receiver_kit import POSTGRES, SQLITE, Client, MakeClient, operation, token
@@ -151,6 +153,28 @@ async def test_clock_that_is_set_back_forgets_nothing_early_and_takes_nothing_ba
     assert (await client.batch(token(1, 9, owner="old"))).status_code == 409
     now += 50
     assert await client.statuses(token(2, 4), *many, operation("before", 1)) == ["duplicate"] * (STEP + 1)
+    now = 1_000_000.0 + 99  # right again
+    await client.statuses(token(2, 5), *(operation(f"later-{n}", partition=str(n)) for n in range(STEP)))
+    assert await client.statuses(token(2, 6), *many, operation("before", 1)) == ["duplicate"] * (STEP + 1)
+    now += 100 + 2
+    await client.statuses(token(2, 7), *(operation(f"last-{n}", partition=str(n)) for n in range(STEP)))
+    left = client.query("SELECT count(*) FROM tabhelm_operations WHERE op_id NOT LIKE 'la%'")
+    assert left == [(0,)], "in the end they are forgotten like all others"
+
+
+async def test_processes_that_decide_little_forget_all_the_same(make_client: MakeClient) -> None:
+    """Restarted each day, none of them would ever have paid for a step."""
+    for day in range(5):
+        client = make_client(clock=lambda day=day: 1_000_000.0 + 86_400 * day, retention=10)
+        await client.statuses(token(day + 1), *(operation(f"{day}-{n}", partition=f"{n}") for n in range(10)))
+    assert client.query("SELECT count(*) FROM tabhelm_operations") == [(10,)]
+
+
+async def test_who_is_not_let_in_moves_nothing(make_client: MakeClient) -> None:
+    client = make_client(retention=10)
+    assert (await client.http.get("/")).status_code == 405
+    with pytest.raises((sqlite3.OperationalError, psycopg.errors.UndefinedTable)):
+        client.query("SELECT count(*) FROM tabhelm_operations")
 
 
 async def test_effect_tells_what_there_is(make_client: MakeClient) -> None:
@@ -383,6 +407,49 @@ async def test_an_apply_that_wants_to_end_the_server_does_not(make_client: MakeC
     client = make_client(apply=apply)
     assert await client.statuses(token(), operation("a", "bad"), operation("b", None, "q")) == ["retry", "committed"]
     assert client.applied() == ["b"]
+
+
+class AsyncCallable:
+    async def __call__(self, effect: Effect, connection: Any) -> None:
+        insert(connection, effect.op_id)
+
+
+async def inserted(effect: Effect, connection: Any) -> None:
+    insert(connection, effect.op_id)
+
+
+def generated(effect: Effect, connection: Any) -> Iterator[None]:
+    insert(connection, effect.op_id)
+    yield
+
+
+async def generated_later(effect: Effect, connection: Any) -> AsyncIterator[None]:
+    insert(connection, effect.op_id)
+    yield
+
+
+def half_done(effect: Effect, connection: Any) -> Any:
+    insert(connection, effect.op_id)
+    return inserted(effect, connection)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [AsyncCallable(), lambda effect, connection: inserted(effect, connection), half_done, generated, generated_later],
+)
+async def test_an_apply_that_has_not_done_its_work_has_not_committed_it(
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture, odd: Any
+) -> None:
+    """Answered as committed, the operation would be lost: nobody runs what it returned."""
+
+    def apply(effect: Effect, connection: Any) -> Any:
+        return odd(effect, connection) if effect.payload == "odd" else insert(connection, effect.op_id)
+
+    client = make_client(apply=odd if isinstance(odd, AsyncCallable) else apply)
+    sent = [operation("a", "odd", "1")] + ([] if isinstance(odd, AsyncCallable) else [operation("b", None, "2")])
+    assert await client.statuses(token(1, 1), *sent) == ["retry", "committed"][: len(sent)]
+    assert client.applied() == ["b"][: len(sent) - 1] and "must have done its work" in caplog.text
+    assert (await client.statuses(token(1, 2), sent[0])) == ["retry"], "it is not known"
 
 
 @SQLITE

@@ -199,4 +199,12 @@ async def test_clock_that_is_set_back(database: Database, start_process: Start, 
             assert [each["status"] for each in answer.json()["results"]] == ["duplicate"] + ["committed"] * 300
             old = await send(http, server.url, token(1, 99, owner="old"), operation("late"))
             assert old.status_code == 409
+        # The clock is right again, and every process has swept: nothing of the time in which it was behind is gone.
+        clock.write_text("1000098")
+        for each, seqs in ((server, (5, 6)), (start_process(database, clock=clock), (7, 8))):
+            for seq, of in zip(seqs, (2, 4), strict=True):
+                many = [operation(f"{of}-{n}", partition=f"{n}") for n in range(300)]
+                answer = await send(http, each.url, token(2, seq), operation("a"), *many, operation(f"new-{seq}"))
+                found = [result["status"] for result in answer.json()["results"]]
+                assert found == ["duplicate"] * 301 + ["committed"]
     assert database.query("SELECT count(*) FROM log WHERE op_id IN ('a', 'late')") == [(1,)]

@@ -1,4 +1,4 @@
-"""The little of ASGI that the receiver needs."""
+"""The little of ASGI that receiver and lease service need."""
 
 from __future__ import annotations
 
@@ -82,18 +82,18 @@ async def respond(send: Send, status: int, body: object, media_type: str, header
 
 async def respond_to_nobody(send: Send) -> None:
     """The client has gone. Middleware around us takes an application that says nothing for one that has failed."""
-    try:
-        await reply(send, 400, b"", {"content-type": "text/plain"})
-    except OSError:
-        pass  # as ASGI has it for those who have gone
+    await reply(send, 400, b"", {"content-type": "text/plain"})
 
 
 async def reply(send: Send, status: int, content: bytes, headers: Mapping[str, str]) -> None:
-    """Answer."""
+    """Answer. That the client has gone is no failure: what was decided stands, and it will ask again."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     raw.append((b"content-length", str(len(content)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": content})
+    try:
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        await send({"type": "http.response.body", "body": content})
+    except OSError:
+        pass  # as ASGI has it for those who have gone
 
 
 async def dispatch(

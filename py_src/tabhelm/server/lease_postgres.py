@@ -15,9 +15,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
+from tabhelm.server.arguments import checked
 from tabhelm.server.lease_store import Decide, LeaseKey, LeaseRecord, TooManyLeases
+from tabhelm.server.postgres_opening import InVain, may_pass, settings
 from tabhelm.server.store import R, StoreBusy
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -37,22 +39,22 @@ _NOW = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 
 class PostgresLeaseStore:
     """``conninfo`` as psycopg takes it. ``pool_size``: connections at most; ``timeout``: seconds that a request waits
-    for one of them, or for a lock."""
+    for one of them, or for a lock; ``max_waiting``: how many requests may wait for a connection in this process."""
 
-    def __init__(self, conninfo: str, *, pool_size: int = 4, timeout: float = 5.0) -> None:
+    def __init__(self, conninfo: str, *, pool_size: int = 4, timeout: float = 5.0, max_waiting: int = 256) -> None:
         self._conninfo = conninfo
-        self._pool_size = pool_size
-        self._timeout = timeout
-        self._domain: str | None = None
+        self._pool_size = checked("pool_size", pool_size, 1, "connection")
+        self._timeout = checked("timeout", timeout, 0, "seconds")
+        self._max_waiting = checked("max_waiting", max_waiting, 1, "request")
+        self._domain = ""
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._opening = asyncio.Lock()
-        self._in_vain: tuple[float, StoreBusy] | None = None
+        self._in_vain = InVain()
 
     async def domain(self) -> str:
-        if self._domain is None:
+        if not self._domain:
             async with self._connection():
                 pass
-        assert self._domain is not None
         return self._domain
 
     async def change(self, key: LeaseKey, decide: Decide[R], most: int) -> R:
@@ -61,7 +63,7 @@ class PostgresLeaseStore:
             after, result = decide(before, await _now(connection))
             if after == before:
                 return result  # who only looks locks nothing
-            async with connection.transaction():
+            async with _transaction(connection):
                 if before is None:
                     # Two that ask for a new lease at once: the first one's row makes the second one wait.
                     before = await _begin(connection, key, most)
@@ -87,7 +89,9 @@ class PostgresLeaseStore:
             pool = self._pool or await self._open()
             async with pool.connection() as connection:
                 yield connection
-        except psycopg.OperationalError as error:  # unreachable, restarting, locked for too long, full
+        except psycopg.Error as error:
+            if not _is_busy(error):
+                raise
             raise _busy(error) from error
 
     async def _open(self) -> AsyncConnectionPool[Connection]:
@@ -95,13 +99,12 @@ class PostgresLeaseStore:
         async with self._opening:
             if self._pool is not None:
                 return self._pool
-            if self._in_vain is not None and self._in_vain[0] >= came:
-                # Those who came while somebody else tried have waited with him: they do not try one after the other.
-                raise StoreBusy(str(self._in_vain[1])) from self._in_vain[1]
+            self._in_vain.check(came)
             pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                 self._conninfo,
                 min_size=1,
                 max_size=self._pool_size,
+                max_waiting=self._max_waiting,
                 timeout=self._timeout,
                 open=False,
                 configure=self._configure,
@@ -115,24 +118,42 @@ class PostgresLeaseStore:
                     self._domain = await _set_up(connection)
             except BaseException as error:
                 await pool.close()
-                if isinstance(error, psycopg.OperationalError):
-                    self._in_vain = time.monotonic(), _busy(error)
+                if isinstance(error, psycopg.Error) and _is_busy(error):
+                    self._in_vain.note(_busy(error))
                 raise
             self._pool = pool
             return pool
 
     async def _configure(self, connection: Connection) -> None:
-        milliseconds = str(max(1, round(self._timeout * 1000)))
-        await connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
-        await connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-        )
+        for statement, values in settings(self._timeout):
+            await connection.execute(statement, values)
 
 
-def _busy(error: psycopg.OperationalError) -> StoreBusy:
-    """Lost in the middle, nobody knows whether it was written."""
-    unsure = error.sqlstate is None and not isinstance(error, PoolTimeout)
-    return StoreBusy(f"the database of the leases: {type(error).__name__}: {error}", unsure=unsure)
+def _is_busy(error: psycopg.Error) -> bool:
+    """Unreachable, restarting, locked for too long, full, read-only: it may pass."""
+    return isinstance(error, psycopg.OperationalError) or may_pass(error)
+
+
+def _busy(error: psycopg.Error) -> StoreBusy:
+    return StoreBusy(f"the database of the leases: {type(error).__name__}: {error}")
+
+
+@asynccontextmanager
+async def _transaction(connection: Connection) -> AsyncIterator[None]:
+    """Committed at the end.
+
+    Raises:
+        StoreBusy: ``unsure``, the connection was lost during the commit. Lost before it, nothing was written.
+    """
+    committing = False
+    try:
+        async with connection.transaction():
+            yield
+            committing = True
+    except psycopg.OperationalError as error:
+        if committing and connection.closed:
+            raise StoreBusy(f"the database of the leases was lost during the commit: {error}", unsure=True) from error
+        raise
 
 
 async def _set_up(connection: Connection) -> str:
@@ -153,14 +174,16 @@ async def _begin(connection: Connection, key: LeaseKey, most: int) -> LeaseRecor
     """Make the row of a new lease, or wait for whoever is making it. ``None``: it is new, and to be written."""
     # A subject's new leases come one after the other: two that count at once would both find room for one more.
     await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (key.subject, _LOCK))
-    counting = await connection.execute("SELECT count(*) FROM tabhelm_leases WHERE subject = %s", (key.subject,))
-    counted = await counting.fetchone()
-    if counted is not None and counted[0] >= most:
-        raise TooManyLeases(f"{most} leases, and no more, may be held by one subject")
     inserting = await connection.execute(
         "INSERT INTO tabhelm_leases VALUES (%s, %s, 0, 0, NULL, 0, 0) ON CONFLICT DO NOTHING", key
     )
-    return None if inserting.rowcount == 1 else await _record(connection, key, f"{_READ} FOR UPDATE")
+    if inserting.rowcount == 0:
+        return await _record(connection, key, f"{_READ} FOR UPDATE")
+    counting = await connection.execute("SELECT count(*) FROM tabhelm_leases WHERE subject = %s", (key.subject,))
+    counted = await counting.fetchone()
+    if counted is not None and counted[0] > most:  # with this one, which the end of the transaction takes back
+        raise TooManyLeases(f"{most} leases, and no more, may be held by one subject")
+    return None
 
 
 async def _record(connection: Connection, key: LeaseKey, query: str) -> LeaseRecord | None:

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import TupleRow, tuple_row
 
 from tabhelm.errors import TabhelmError
+from tabhelm.server.postgres_opening import settings
 
 SCHEMA_VERSION = 1
 _ONE_AT_A_TIME = 0x7461_6268_656C_6D  # "tabhelm"
@@ -85,10 +86,8 @@ def prepare(connection: psycopg.Connection[Any], lock_timeout: float) -> None:
     """Settings of a new connection: one transaction after the other on what they share, and durable commits."""
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-    cursor.execute("SELECT set_config('lock_timeout', %s, false)", (f"{max(1, round(lock_timeout * 1000))}ms",))
-    cursor.execute(
-        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-    )
+    for statement, values in settings(lock_timeout):
+        cursor.execute(statement, values)
     connection.commit()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Literal, TypeVar
@@ -52,6 +53,8 @@ def perform(
     if not write.operations:
         return []
     known = transaction.known(subject, [operation.op_id for operation in write.operations])
+    # A clock that is behind now will be right again: nothing is to be forgotten before what was accepted earlier.
+    expires_at = now + retention if len(known) == len(write.operations) else max(now + retention, transaction.newest())
     decided: dict[str, Known] = {}
     stopped: set[str] = set()
     results = []
@@ -68,7 +71,7 @@ def perform(
             result, final = _first(transaction, effect, apply)
             if final:
                 status: Literal["committed", "rejected"] = "committed" if result.status == "committed" else "rejected"
-                decided[op_id] = Known(operation.digest, status, result.detail, now + retention)
+                decided[op_id] = Known(operation.digest, status, result.detail, expires_at)
         if result.status not in ("committed", "duplicate"):
             stopped.add(operation.partition)
         results.append(result)
@@ -93,7 +96,7 @@ def _first(
     op_id = effect.op_id
     try:
         with transaction.savepoint():
-            apply(effect, transaction.application)
+            _require_done(apply(effect, transaction.application))
         return Result(op_id, "committed"), True
     except Reject as rejection:
         return Result(op_id, "rejected", _told(rejection.reason)), rejection.final
@@ -105,6 +108,19 @@ def _first(
         # A mistake of the application: the sender may not lose its operation for it, nor learn its insides.
         log.exception("apply failed on operation %a of %a", op_id, effect.token.resource)
         return Result(op_id, "retry", "the receiver failed on this operation; its log says why"), False
+
+
+def _require_done(returned: object) -> None:
+    """What ``apply`` returns means nothing; but of a coroutine or generator nothing has been run yet, nor ever will be.
+
+    Raises:
+        TypeError: it is one.
+    """
+    if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
+        returned.close()
+    elif not inspect.isawaitable(returned) and not inspect.isasyncgen(returned):
+        return
+    raise TypeError(f"apply must have done its work when it returns, it returned {type(returned).__name__}")
 
 
 def _told(reason: str) -> str:

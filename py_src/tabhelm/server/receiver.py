@@ -6,48 +6,22 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from tabhelm.fencing.guard import StrictGuard
-from tabhelm.server.asgi import (
-    Disconnected,
-    Receive,
-    Repeated,
-    Scope,
-    Send,
-    TooLarge,
-    dispatch,
-    header,
-    only_header,
-    read_body,
-    respond,
-    respond_to_nobody,
-)
-from tabhelm.server.contract import (
-    BUSY,
-    FAILED,
-    KEY_REUSED,
-    PLAIN,
-    REJECTED,
-    RETRY,
-    Problem,
-    Result,
-    Write,
-    malformed,
-    read_token,
-    read_write,
-)
+from tabhelm.server.arguments import checked
+from tabhelm.server.asgi import Receive, Scope, Send, dispatch, only_header
+from tabhelm.server.contract import KEY_REUSED, PLAIN, REJECTED, RETRY, Problem, Result, Write, read_token, read_write
 from tabhelm.server.effects import Effect
-from tabhelm.server.logs import escaped, log
-from tabhelm.server.metrics import UNKNOWN, ReceiverMetrics, What
+from tabhelm.server.metrics import ReceiverMetrics, What
 from tabhelm.server.processing import Refused, perform
+from tabhelm.server.requests import BUSY_RETRY_AFTER, Answer, Requests
 from tabhelm.server.retention import Sweeper
-from tabhelm.server.store import FenceStore, StoreBusy
-from tabhelm.server.subjects import Authenticate, everybody, subject_of
+from tabhelm.server.store import FenceStore
+from tabhelm.server.subjects import Authenticate, Owns, anything, everybody
 
 T = TypeVar("T")
 DAY = 86_400.0
-_BUSY_RETRY_AFTER = 1
 _COUNTED: Mapping[str, What] = {
     "committed": "accepted",
     "duplicate": "duplicate",
@@ -69,6 +43,10 @@ class FencedReceiver(Generic[T]):
     name or raises ``Denied``, and may be ``async``. *Fencing is not authentication*: a token says which of a subject's
     own tabs may write, and whoever can send a request can make one up.
 
+    ``owns(subject, resource)`` tells whether the resource of the token is this subject's. If not, the answer is 403,
+    on which a queue pauses: so that the work of one user is never applied as that of the next one, who has signed in
+    with the same cookies in another tab. It may be ``async``. By default there is no such rule.
+
     ``guard`` is ``StrictGuard()`` (default) or ``EpochGuard()``. Operation ids are remembered for ``retention``
     seconds, told to senders with each answer as ``Tabhelm-Retention``. ``clock`` gives seconds since 1970.
 
@@ -85,6 +63,7 @@ class FencedReceiver(Generic[T]):
         *,
         guard: StrictGuard | None = None,
         authenticate: Authenticate = everybody,
+        owns: Owns = anything,
         retention: float = 30 * DAY,
         max_body: int = 4 * 2**20,
         max_operations: int = 1000,
@@ -92,18 +71,15 @@ class FencedReceiver(Generic[T]):
     ) -> None:
         if inspect.iscoroutinefunction(apply):
             raise TypeError("apply must be a plain function: it runs inside the database transaction")
-        if retention < 1:
-            raise ValueError(f"retention {retention!r} is not valid: at least 1 second")
         self.metrics = ReceiverMetrics()
         self._apply = apply
         self._store = store
         self._guard = guard or StrictGuard()
-        self._authenticate = authenticate
-        self._retention = retention
-        self._max_body = max_body
-        self._max_operations = max_operations
+        self._retention = checked("retention", retention, 1, "second")
+        self._max_operations = checked("max_operations", max_operations, 1, "operation")
         self._clock = clock
         self._sweeper = Sweeper(store, clock)
+        self._requests = Requests(self.metrics, authenticate, owns, max_body, what="receiver", done="applied")
 
     async def close(self) -> None:
         """Close the store. An ASGI server does it by its lifespan; an app that mounts the receiver has to call it."""
@@ -115,80 +91,45 @@ class FencedReceiver(Generic[T]):
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         common = {"tabhelm-retention": str(int(self._retention)), "cache-control": "no-store"}
+        await self._requests.answer(send, self._answer(scope, receive), common)
+        await self._sweeper.sweep()
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         began = time.monotonic()
         try:
             results = await self._write(scope, receive)
+        except Problem:
             self.metrics.took(time.monotonic() - began)
-            answer: dict[str, Any] = {"results": [result.to_json() for result in results]}
-            await respond(send, 200, answer, "application/json", common)
-        except Problem as problem:
-            self.metrics.took(time.monotonic() - began)
-            await respond(send, problem.status, problem.body, "application/problem+json", {**common, **problem.headers})
-        except Disconnected:
-            await respond_to_nobody(send)
-        await self._sweeper.sweep()
+            raise
+        self.metrics.took(time.monotonic() - began)
+        return {"results": [result.to_json() for result in results]}, {}
 
     async def _write(self, scope: Scope, receive: Receive) -> list[Result]:
         if scope["method"] != "POST":
             raise Problem(405, PLAIN, "Only POST is understood here", headers={"allow": "POST"})
-        resource = UNKNOWN
-        try:
-            self._check_form(scope)
-            subject = await self._subject(scope)
+        with self._requests.reading():
+            self._requests.check_form(scope)
+        subject = await self._requests.subject(scope)
+        with self._requests.reading():
             token = read_token(only_header(scope, "Fencing-Token"))
-            resource = token.resource
+        await self._requests.check_owner(subject, token.resource)
+        with self._requests.reading(token.resource):
             key = only_header(scope, "Idempotency-Key")
-            body = await read_body(scope, receive, self._max_body)
+            body = await self._requests.body(scope, receive)
             write = read_write(token, key, body, self._max_operations)
-        except Repeated as error:
-            self.metrics.count("malformed", resource)
-            raise malformed(f"{error}: it must come once") from error
-        except TooLarge as error:
-            self.metrics.count("malformed", resource)
-            raise Problem(413, PLAIN, "The body is too large", f"at most {self._max_body} bytes are read") from error
-        except Problem as problem:
-            if problem.status in (400, 413, 415):
-                self.metrics.count("malformed", resource)
-            raise
         results = await self._perform(write, subject)
         return self._single(write, results[0]) if write.single else results
 
-    def _check_form(self, scope: Scope) -> None:
-        media_type = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise Problem(415, PLAIN, "Content-Type must be application/json", f"it is {ascii(media_type)[:80]}")
-        if (encoding := header(scope, b"content-encoding")) not in (None, "identity"):
-            raise Problem(415, PLAIN, "The body must not be compressed", f"Content-Encoding is {ascii(encoding)[:80]}")
-
-    async def _subject(self, scope: Scope) -> str:
-        try:
-            return await subject_of(self._authenticate, scope)
-        except Problem:
-            self.metrics.count("denied")
-            raise
-
     async def _perform(self, write: Write, subject: str) -> list[Result]:
-        resource = write.token.resource
-        try:
-            now = self._clock()
-            results = await self._store.run(
-                lambda transaction: perform(transaction, write, subject, self._guard, self._apply, now, self._retention)
-            )
-        except Refused as refusal:
-            self.metrics.count("overtaken" if refusal.kind == "overtaken" else "stale", resource)
-            raise refusal.problem from None
-        except StoreBusy as error:
-            self.metrics.count("busy", resource)
-            log.warning("a write to %a has to come again: %s", resource, escaped(str(error)))
-            headers = {"retry-after": str(_BUSY_RETRY_AFTER)}
-            detail = (
-                "It may have been applied: send it again to learn that." if error.unsure else "Nothing was applied."
-            )
-            raise Problem(503, BUSY, "The database is busy", detail, headers=headers) from error
-        except Exception as error:
-            self.metrics.count("failed", resource)
-            log.exception("a write to %a failed", resource)
-            raise Problem(500, FAILED, "The receiver failed", "Its log says why.") from error
+        resource, now = write.token.resource, self._clock()
+        with self._requests.deciding(resource):
+            try:
+                results = await self._store.run(
+                    lambda opened: perform(opened, write, subject, self._guard, self._apply, now, self._retention)
+                )
+            except Refused as refusal:
+                self.metrics.count("overtaken" if refusal.kind == "overtaken" else "stale", resource)
+                raise refusal.problem from None
         if not results:
             self.metrics.count("barrier", resource)
         for status, times in Counter(result.status for result in results).items():
@@ -199,7 +140,7 @@ class FencedReceiver(Generic[T]):
     def _single(self, write: Write, result: Result) -> list[Result]:
         more = {"op_id": result.op_id}
         if result.status == "retry":
-            after = _BUSY_RETRY_AFTER if result.after is None else result.after
+            after = BUSY_RETRY_AFTER if result.after is None else result.after
             headers = {"retry-after": str(max(0, -int(-after // 1)))}
             raise Problem(503, RETRY, "Send this operation again later", result.detail, more=more, headers=headers)
         if result.status == "rejected":

@@ -14,6 +14,7 @@ STEP = 500
 
 class Sweeper:
     """Every decision that is remembered pays for the deletion of two that have expired: the table cannot grow for ever.
+    The first write owes a whole step: processes that end before they have decided much leave no debts behind.
 
     ``clock`` gives seconds since 1970.
     """
@@ -22,10 +23,12 @@ class Sweeper:
         self._store = store
         self._clock = clock
         self._owed = 0
+        self._first = STEP
 
     def owe(self, decisions: int) -> None:
-        """So many were remembered."""
-        self._owed += 2 * decisions
+        """A write has been committed, and so many decisions with it."""
+        self._owed += 2 * decisions + self._first
+        self._first = 0
 
     async def sweep(self) -> None:
         """Pay what is owed, once it is worth a transaction. Call it after an answer; it does not raise."""

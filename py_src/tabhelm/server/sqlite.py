@@ -6,12 +6,10 @@ before it reads the marks, and is committed with ``synchronous=FULL``: what was 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 from tabhelm.errors import TabhelmError
 from tabhelm.fencing.guard import Marks
 from tabhelm.server.sqlite_connection import SAVEPOINT, LentConnection
+from tabhelm.server.sqlite_thread import SqliteThread, enter_wal, is_busy
 from tabhelm.server.store import FenceTransaction, Key, Known, R, StoreBusy, TransactionBroken
 
 SCHEMA_VERSION = 1
@@ -30,8 +29,6 @@ _ROLLBACK = "ROLLBACK -- receiver"
 _SAVE = f"SAVEPOINT {SAVEPOINT} -- receiver"
 _UNDO = f"ROLLBACK TO {SAVEPOINT} -- receiver"
 _RELEASE = f"RELEASE {SAVEPOINT} -- receiver"
-_CLOSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
-"""Not there, not writable, or too many at it at once: as long as that lasts, the senders' operations must wait."""
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS tabhelm_schema (version INTEGER NOT NULL)",
     """CREATE TABLE IF NOT EXISTS tabhelm_marks (
@@ -70,11 +67,9 @@ class SqliteFenceStore:
     ) -> None:
         self._path = str(path)
         self._setup = setup
-        self._busy_timeout = busy_timeout
-        self._max_waiting = max_waiting
-        self._waiting = 0
-        # SQLite has one writer: one thread with one connection. Both are made at first use, so after any fork.
-        self._thread: _Thread | None = None
+        self._thread = SqliteThread(
+            self._path, self._open, LentConnection.shut, busy_timeout=busy_timeout, max_waiting=max_waiting
+        )
 
     async def run(self, work: Callable[[FenceTransaction[sqlite3.Connection]], R]) -> R:
         """Run ``work`` in one ``IMMEDIATE`` transaction in the store's thread.
@@ -82,36 +77,9 @@ class SqliteFenceStore:
         Raises:
             StoreBusy: other writers kept the file locked, too many requests wait, or the file cannot be written.
         """
-        if self._waiting >= self._max_waiting:
-            raise StoreBusy(f"{self._waiting} requests wait for {self._path} already")
-        if self._thread is None:
-            self._thread = _Thread()
-        thread = self._thread
-        self._waiting += 1
-        deadline = time.monotonic() + self._busy_timeout
-        try:
-            return await asyncio.get_running_loop().run_in_executor(thread, self._run, thread, work, deadline)
-        finally:
-            self._waiting -= 1
 
-    async def close(self) -> None:
-        """Finish what runs, then close the connection. The next ``run`` opens it again."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            await asyncio.get_running_loop().run_in_executor(thread, thread.close)
-            thread.shutdown()
-
-    # -- in the store's thread -----------------------------------------------------------------------------------------
-
-    def _run(self, thread: _Thread, work: Callable[[FenceTransaction[sqlite3.Connection]], R], deadline: float) -> R:
-        with _as_busy(self._path):
-            # Those behind one that waited for the lock in vain have waited too: they try once, else the last of them
-            # would be answered after as many timeouts as there are requests.
-            left = max(0.0, deadline - time.monotonic())
-            if thread.connection is None:
-                thread.connection = self._open(left)
-            connection = thread.connection
-            connection.execute(f"PRAGMA busy_timeout={int(left * 1000)}")
+        def run(connection: LentConnection, deadline: float) -> R:
+            connection.execute(f"PRAGMA busy_timeout={_milliseconds(deadline)}")
             connection.execute(_BEGIN)
             try:
                 result = work(_Transaction(self._path, connection))
@@ -121,13 +89,22 @@ class SqliteFenceStore:
                 if connection.in_transaction:
                     connection.execute(_ROLLBACK)
 
-    def _open(self, patience: float) -> LentConnection:
+        return await self._thread.run(run)
+
+    async def close(self) -> None:
+        """Finish what runs, then close the connection. The next ``run`` opens it again."""
+        await self._thread.close()
+
+    def _open(self, deadline: float) -> LentConnection:
         connection = sqlite3.connect(
-            self._path, timeout=patience, isolation_level=None, cached_statements=256, factory=LentConnection
+            self._path,
+            timeout=_milliseconds(deadline) / 1000,
+            isolation_level=None,
+            cached_statements=256,
+            factory=LentConnection,
         )
         try:
-            self._enter_wal(connection, patience)
-            connection.execute("PRAGMA synchronous=FULL")
+            enter_wal(connection, deadline)
             connection.execute("PRAGMA foreign_keys=ON")
             connection.set_authorizer(connection.authorize)
             connection.execute(_BEGIN)
@@ -149,30 +126,10 @@ class SqliteFenceStore:
             raise
         return connection
 
-    def _enter_wal(self, connection: sqlite3.Connection, patience: float) -> None:
-        # The busy timeout does not cover this switch when two processes do it at once.
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode=WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
 
-
-class _Thread(ThreadPoolExecutor):
-    """One thread, and the connection that it alone may use: after a close, the next one has its own."""
-
-    def __init__(self) -> None:
-        super().__init__(1, thread_name_prefix="tabhelm-store")
-        self.connection: LentConnection | None = None
-
-    def close(self) -> None:
-        """In the thread."""
-        if self.connection is not None:
-            self.connection.shut()
+def _milliseconds(deadline: float) -> int:
+    """How long there is to wait."""
+    return max(0, int((deadline - time.monotonic()) * 1000))
 
 
 class _Transaction:
@@ -215,6 +172,10 @@ class _Transaction:
             ],
         )
 
+    def newest(self) -> float:
+        found: float | None = self._one("SELECT max(expires_at) FROM tabhelm_operations", ())[0]
+        return found or 0.0
+
     def forget(self, before: float, limit: int) -> int:
         return self.application.execute(
             "DELETE FROM tabhelm_operations WHERE (subject, op_id) IN"
@@ -231,7 +192,7 @@ class _Transaction:
                 yield
             connection.execute(_RELEASE)  # fails if a statement of the block ended the transaction and hid it
         except BaseException as error:
-            if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+            if isinstance(error, sqlite3.OperationalError) and is_busy(error):
                 raise StoreBusy(f"{self._path}: {error}") from error
             if not connection.in_transaction:  # a statement with OR ROLLBACK
                 raise TransactionBroken(f"the whole transaction was rolled back: {error}") from error
@@ -244,24 +205,3 @@ class _Transaction:
 
     def _one(self, query: str, values: tuple[Any, ...]) -> Any:
         return self.application.execute(query, values).fetchone()
-
-
-@contextmanager
-def _as_busy(path: str) -> Iterator[None]:
-    """Around the receiver's own statements. (What those of ``apply`` raise does not come as far as this.)"""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if _is_busy(error) or _code(error) in _CLOSED:
-            raise StoreBusy(f"{path}: {error}") from error
-        raise
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    """Whether the trouble is the file's or the disk's, and may pass."""
-    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-
-
-def _code(error: sqlite3.OperationalError) -> int:
-    # The low byte is the primary code, whatever the extended one says. An error that the application made has none.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF

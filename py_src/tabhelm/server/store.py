@@ -78,6 +78,10 @@ class FenceTransaction(Protocol[T_co]):
         """Write decisions down, by operation id."""
         ...
 
+    def newest(self) -> float:
+        """When the last of all decisions expires (seconds since 1970); ``0.0`` if there is none."""
+        ...
+
     def forget(self, before: float, limit: int) -> int:
         """Delete at most ``limit`` decisions that expired before that time (seconds since 1970); how many there were.
 
