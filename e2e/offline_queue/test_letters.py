@@ -100,6 +100,16 @@ async def test_figures_for_a_progress_bar(browser: ChaosBrowser, site: Site) -> 
     assert len(await site.effects()) == 400
 
 
+async def test_a_tab_of_another_engine_sees_how_fast_the_queue_is_emptied(browser: ChaosBrowser, site: Site) -> None:
+    sends = await queueing(browser, site, batch=5)
+    await flusher([sends])
+    await site.faults(delay_ms=50)
+    looks = await queueing(browser, site, flush=False, join_options={"host": "window"})
+    await enqueue(sends, operations("a", 300, partitions=3))
+    for tab in (looks, sends):
+        await tab.until("() => window.lastStats?.queued > 0 && lastStats.ratePerSecond > 1", what="a rate to be told")
+
+
 async def test_a_full_queue_takes_no_more_and_half_of_nothing(browser: ChaosBrowser, site: Site) -> None:
     tab = await queueing(browser, site, maxOperations=5, flush=False)
     await enqueue(tab, operations("a", 4))

@@ -501,7 +501,7 @@ def test_a_call_that_cannot_be_posted_is_not_waited_for() -> None:
             posted.append(message["type"])
             raise TypeError("cannot be cloned")
 
-        functions = PageFunctions(post, lambda queue, reason: None)
+        functions = PageFunctions(post, lambda queue, reason: False)
         for _ in range(3):
             with pytest.raises(TypeError, match="cannot be cloned"):
                 await functions.ask("send", "q", {})
