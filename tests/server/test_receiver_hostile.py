@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 from databases import Database, create_tables, insert
-from hypothesis import HealthCheck, example, given, settings
+from hostile_kit import FORGED, HARMFUL, Lines, ask, harmless, lines, payloads, quickly, texts
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from receiver_kit import SQLITE, Client, MakeClient, operation, token
@@ -19,44 +19,10 @@ from receiver_kit import SQLITE, Client, MakeClient, operation, token
 from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.token import FencingToken
 from tabhelm.server import Effect, FencedReceiver, ReceiverMetrics, Reject, Retry
-from tabhelm.server.logs import escaped, log
+from tabhelm.server.logs import escaped
 
-FORGED = "x\n2026-11-30 CRITICAL root: forged\r\x1b[2J\x9b31m\u2028\u202etxet\0"
-HARMFUL = "'\"; DROP TABLE applied; --\\%s?{}<script>"
-texts = st.text(max_size=30) | st.sampled_from([FORGED, HARMFUL, "\ud800", "%(x)s", "{0}", "\u0000", "'", '"'])
+__all__ = ["lines"]
 printable = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40)
-payloads = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
-    lambda children: st.lists(children, max_size=4) | st.dictionaries(texts, children, max_size=4),
-    max_leaves=8,
-)
-quickly = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-
-
-def harmless(line: str) -> bool:
-    return line.replace("\n", "").isprintable()
-
-
-class Lines(logging.Handler):
-    """What a log file would hold."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-        self.records: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(self.format(record))
-
-
-@pytest.fixture
-def lines() -> Iterator[Lines]:
-    handler = Lines()
-    log.addHandler(handler)
-    yield handler
-    log.removeHandler(handler)
 
 
 def complaining(effect: Effect, connection: Any) -> None:
@@ -162,7 +128,7 @@ async def test_requests_of_any_bytes(
     lines.records.clear()
     headers = [(b"content-type", b"application/json"), (b"fencing-token", header)]
     headers += [] if key is None else [(b"idempotency-key", key)]
-    status, content = await ask(hostile.receiver, headers, body)
+    status, content = await ask(hostile.receiver, "POST", "/", headers, body)
     assert status == 400 and content.isascii() and content.decode().isprintable()
     assert json.loads(content)["type"] == "urn:tabhelm:malformed"
     assert lines.records == [], "strangers cannot fill the log"
@@ -175,21 +141,8 @@ async def test_bodies_of_any_bytes(hostile: Client, body: bytes) -> None:
     for key in (None, b'"key"'):
         headers = [(b"content-type", b"application/json"), (b"fencing-token", token_header(token()).encode())]
         headers += [] if key is None else [(b"idempotency-key", key)]
-        status, content = await ask(hostile.receiver, headers, body)
+        status, content = await ask(hostile.receiver, "POST", "/", headers, body)
         assert status in (200, 400, 409, 413, 422, 503) and content.isascii() and content.decode().isprintable()
-
-
-async def ask(receiver: Any, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
-    said: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body}
-
-    async def send(message: Any) -> None:
-        said.append(message)
-
-    await receiver({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive, send)
-    return said[0]["status"], said[1]["body"]
 
 
 @SQLITE

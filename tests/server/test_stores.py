@@ -27,6 +27,6 @@ def test_sqlite_needs_no_psycopg_and_postgresql_says_what_it_needs() -> None:
         "except ImportError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "PostgresFenceStore needs psycopg" in done.stdout and "pip install 'tabhelm[postgres]'" in done.stdout
+    assert "PostgresFenceStore needs psycopg" in done.stdout and "pip install '.[postgres]'" in done.stdout
     with pytest.raises(AttributeError, match="nonsense"):
         tabhelm.server.nonsense  # noqa: B018

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabhelm.server.effects import Denied, Effect, Reject, Retry
 from tabhelm.server.lease_memory import MemoryLeaseStore
+from tabhelm.server.lease_metrics import LeaseMetrics
 from tabhelm.server.lease_service import LeaseService
 from tabhelm.server.lease_sqlite import SqliteLeaseStore
 from tabhelm.server.lease_store import LeaseKey, LeaseRecord, LeaseStore, TooManyLeases
@@ -31,6 +32,7 @@ __all__ = [
     "FencedReceiver",
     "FencedReceiverMiddleware",
     "LeaseKey",
+    "LeaseMetrics",
     "LeaseRecord",
     "LeaseService",
     "LeaseStore",
@@ -62,5 +64,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_IN_POSTGRES[name]), name)
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"{name} needs psycopg and psycopg_pool ({error}): pip install 'tabhelm[postgres]'", name=error.name
+            f"{name} needs psycopg and psycopg_pool ({error}), the extra 'postgres' of tabhelm: in a checkout of it, "
+            "pip install '.[postgres]'",
+            name=error.name,
         ) from error
