@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 PATIENCE = 20.0
 """Seconds that a server may take to start or to end."""
+# uvicorn takes a partial for an application of ASGI 2, if it is not told.
+_ALWAYS: dict[str, Any] = {"access_log": False, "interface": "asgi3"}
 
 
 def listener(port: int = 0) -> socket.socket:
@@ -52,7 +54,7 @@ def serve_until_stdin_ends(app: ASGIApp, **config: Any) -> None:
 
     What an application gives back when it ends is done by then (its ``lifespan``). ``config`` is uvicorn's.
     """
-    server = uvicorn.Server(uvicorn.Config(app, **{"log_level": "warning", "access_log": False, **config}))
+    server = uvicorn.Server(uvicorn.Config(app, **{**_ALWAYS, "log_level": "warning", **config}))
     with listener() as at:
         print(f"http://{HOST}:{at.getsockname()[1]}", flush=True)
         end_with_stdin(server)
@@ -161,7 +163,7 @@ def in_thread(make_app: Callable[[asyncio.Event], Awaitable[ASGIApp]], **config:
         Exception: whatever ``make_app`` raised.
         RuntimeError: the application's ``lifespan`` failed, or the server did not start or end in time.
     """
-    given = {"log_level": "critical", "access_log": False, "timeout_graceful_shutdown": 1, "timeout_keep_alive": 75}
+    given = {**_ALWAYS, "log_level": "critical", "timeout_graceful_shutdown": 1, "timeout_keep_alive": 75}
     answers: Future[_Server] = Future()
 
     async def run(at: socket.socket) -> None:
