@@ -728,8 +728,8 @@ export interface Queue extends EventTarget {
    *   function, NaN, a Map, a cycle. What has a `toJSON` (a Date, a URL) counts as what that returns. With payloads that are
    *   structured clones: it cannot be cloned, or stored
    * @throws TabhelmError `queue-full`, `quota-exceeded`, `identifier-reused`, `invalid-options` (of the queue), a
-   *   `database-…` code, `engine-lost` or `no-answer` (outcome unknown: enqueue again with the same id), `refused`, `not-joined`. Each has
-   *   `operationIds`, which were drawn or given
+   *   `database-…` code, `engine-lost` or `no-answer` (outcome unknown: enqueue again with the same id), `refused`, `not-joined`, each with
+   *   its `operationIds`
    */
   enqueue(payload: unknown, options?: EnqueueOptions): Promise<string>;
   /** All of them in one transaction, or none. */
@@ -826,6 +826,8 @@ export class TabhelmError extends Error {
   constructor(code: string, message: string, options?: ErrorOptions);
   /** A short stable word; never match on messages. */
   readonly code: ErrorCode | (string & {});
+  /** Of an `enqueue` or `enqueueAll` that failed: the ids, drawn or given, under which it may be tried again. */
+  readonly operationIds?: readonly string[];
 }
 
 /** This tab no longer leads the resource; its loop must end. */

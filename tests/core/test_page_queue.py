@@ -323,6 +323,7 @@ def test_the_pages_headers_are_asked_before_each_request(host: str) -> None:
         ({"endpoint": URL, "payloads": "clone"}, "payloads"),
         ({"headers": {"Fencing-Token": "mine"}}, "Fencing-Token"),
         ({"flush": 1}, "flush 1"),
+        ({"flush": True}, "nothing to send by"),
         ({"send": True, "sendBatch": True}, "send or sendBatch"),
     ],
 )

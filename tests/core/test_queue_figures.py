@@ -156,3 +156,15 @@ async def test_after_a_wipe_the_oldest_is_one_of_the_new(world: World) -> None:
         await put(a, queue, number)
     await world.sleep(3.0)
     assert (await stats(a, queue)).oldest_age == pytest.approx(world.loop.time() - began, abs=0.5)
+
+
+@simulated
+async def test_a_letter_that_blocks_stands_in_line_and_another_does_not(world: World) -> None:
+    a = join(world, "a")
+    queue = opened(a, sender=Ledger(lambda operation, sending: "rejected"), payloads="json", rejected="block")
+    await put(a, queue, 1)
+    await world.sleep(50.0)
+    assert (await stats(a, queue)).blocked == 1
+    assert (await stats(a, queue)).oldest_age == pytest.approx(50.0, abs=1.0)
+    assert await a.agent.start(queue.remove_dead(["op-1"])) == 1
+    assert (await stats(a, queue)).oldest_age is None
