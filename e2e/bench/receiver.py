@@ -8,14 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
-import socket
 import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +24,7 @@ from tabhelm.fencing.http_form import token_header
 from tabhelm.fencing.token import FencingToken
 from tabhelm.server import Effect, FencedReceiver, FenceStore, PostgresFenceStore, SqliteFenceStore
 from tabhelm_build.postgres import PostgresGone, PostgresServer
+from tabhelm_build.serving import ServerProcess, serve_until_stdin_ends
 
 GOALS = {"SQLite": 2000.0, "PostgreSQL": 1000.0}
 """Operations a second, batched."""
@@ -60,20 +57,33 @@ async def receiver_rows(total: int = TOTAL, rounds: int = ROUNDS) -> list[dict[s
     return rows
 
 
+def missed_goals(row: dict[str, Any]) -> list[str]:
+    """Which goals a row of ``receiver_rows`` missed, in words; none where nothing was measured."""
+    if "missing" in row:
+        return []
+    missed = []
+    if row["per_second"] < row["goal"]:
+        missed.append(f"{row['name']}: {row['per_second']:,} ops/s, goal ≥ {row['goal']:,.0f}")
+    if row["growth_mib"] > row["growth_goal_mib"]:
+        grown = f"{row['growth_mib']:+} MiB over {row['operations']:,} operations"
+        missed.append(f"{row['name']}: memory {grown}, goal ≤ {row['growth_goal_mib']:g}")
+    return missed
+
+
 async def _row(kind: str, address: str, total: int, rounds: int) -> dict[str, Any]:
     rates: list[float] = []
     memory: list[float] = []
     batches = math.ceil(total / (rounds * BATCH * SENDERS))
-    with _server(kind, address) as (url, process):
+    with _server(kind, address) as server:
         async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
-            await asyncio.gather(*(_send(http, url, sender, 1) for sender in range(SENDERS)))  # opens everything
+            await asyncio.gather(*(_send(http, server.url, sender, 1) for sender in range(SENDERS)))  # opens everything
             for number in range(rounds):
                 began = time.perf_counter()
                 await asyncio.gather(
-                    *(_send_many(http, url, sender, 2 + number * batches, batches) for sender in range(SENDERS))
+                    *(_send_many(http, server.url, sender, 2 + number * batches, batches) for sender in range(SENDERS))
                 )
                 rates.append(SENDERS * batches * BATCH / (time.perf_counter() - began))
-                memory.append(_resident(process.pid))
+                memory.append(_resident(server.pid))
     return {
         "name": f"receiver on {kind}",
         "per_second": round(statistics.median(rates)),
@@ -131,26 +141,15 @@ def _remembered(kind: str, address: str) -> int:
 
 
 @contextmanager
-def _server(kind: str, address: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    command = [sys.executable, "-m", "e2e.bench.receiver", kind, address]
-    root = Path(__file__).resolve().parents[2]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
-    assert process.stdin is not None and process.stdout is not None
+def _server(kind: str, address: str) -> Iterator[ServerProcess]:
+    process = ServerProcess(["-m", "e2e.bench.receiver", kind, address])
     try:
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}", process
+        yield process
     finally:
-        process.stdin.close()
-        try:
-            process.wait(20)
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+        process.close()
 
 
 def _serve(kind: str, address: str) -> None:
-    import uvicorn
-
     mark = "?" if kind == "SQLite" else "%s"
 
     def set_up(connection: Any) -> None:
@@ -163,20 +162,7 @@ def _serve(kind: str, address: str) -> None:
     store: FenceStore[Any] = (
         SqliteFenceStore(address, setup=set_up) if kind == "SQLite" else PostgresFenceStore(address, setup=set_up)
     )
-    app = FencedReceiver(apply, store, retention=RETENTION)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-
-    def end_with_stdin() -> None:
-        while os.read(0, 1024):
-            pass
-        server.should_exit = True
-
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        print(listener.getsockname()[1], flush=True)
-        threading.Thread(target=end_with_stdin, daemon=True).start()
-        server.run(sockets=[listener])
+    serve_until_stdin_ends(FencedReceiver(apply, store, retention=RETENTION))
 
 
 if __name__ == "__main__":

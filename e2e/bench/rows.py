@@ -61,10 +61,15 @@ class Row:
             self.at_least is None or self.ratio.median >= self.at_least
         )
 
-    def __str__(self) -> str:
+    @property
+    def goal(self) -> str:
+        """The goal in words; empty without one."""
         goals = [f"≥ {self.at_least:g}"] if self.at_least is not None else []
         goals += [f"≤ {self.at_most:g}"] if self.at_most is not None else []
-        goal = f"  goal {' and '.join(goals)}: {'met' if self.met else 'MISSED'}" if goals else ""
+        return " and ".join(goals)
+
+    def __str__(self) -> str:
+        goal = f"  goal {self.goal}: {'met' if self.met else 'MISSED'}" if self.goal else ""
         spread = f"({self.ratio.low:.2f}–{self.ratio.high:.2f})"
         return (
             f"  {self.name:44} {_number(self.ours.median):>9} {_number(self.others.median):>9} {self.unit:6}"

@@ -1,8 +1,9 @@
 """Benchmarks beside what a page would have without tabhelm, by turns in the same browser: ``python build.py bench``.
 
 A table on standard error and one JSON object on standard output: ``{"rows": [{"name", "other", "unit", "ours",
-"others", "ratio", …}], "receiver": [{"name", "per_second", …}], …}``, medians with lowest and highest (see ``rows``).
-Absolute figures are those of one machine; what is worth comparing is the ratio.
+"others", "ratio", …}], "receiver": [{"name", "per_second", …}], "missed": […], …}``, medians with lowest and highest
+(see ``rows``). Absolute figures are those of one machine; what is worth comparing is the ratio. Where a goal is missed,
+the exit code is 1, and each of these is told.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if __name__ == "__main__":
 
 from e2e.bench.elections import election_rows
 from e2e.bench.queues import claim_rows, enqueue_rows, flush_rows
+from e2e.bench.receiver import missed_goals as receiver_misses
 from e2e.bench.receiver import receiver_rows
 from e2e.bench.rows import HEAD, Row
 from e2e.kit import Site
@@ -76,8 +78,18 @@ def receiver_line(row: dict[str, Any]) -> str:
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Measure and tell."""
+def missed_goals(rows: list[Row], receiver: list[dict[str, Any]]) -> list[str]:
+    """Which goals were missed, in words."""
+    missed = [
+        f"{row.name} beside {row.other}: ratio {row.ratio.median:.2f}, goal {row.goal}"
+        for row in rows
+        if row.met is False
+    ]
+    return missed + [each for row in receiver for each in receiver_misses(row)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and tell; the exit code."""
     parser = argparse.ArgumentParser(prog="bench", description="Benchmarks beside raw browser APIs and other queues.")
     parser.add_argument("--only", action="append", choices=NAMES, help="only this part; may be given several times")
     only = parser.parse_args(arguments).only
@@ -89,9 +101,13 @@ def main(arguments: list[str] | None = None) -> None:
         print(HEAD, *rows, sep="\n", file=sys.stderr)
     for row in receiver:
         print(receiver_line(row), file=sys.stderr)
-    told = {"rows": [{**asdict(row), "met": row.met} for row in rows], "receiver": receiver}
+    missed = missed_goals(rows, receiver)
+    for goal in missed:
+        print(f"goal missed: {goal}", file=sys.stderr)
+    told = {"rows": [{**asdict(row), "met": row.met} for row in rows], "receiver": receiver, "missed": missed}
     print(json.dumps({**told, "load": os.getloadavg(), "processors": os.cpu_count()}))
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import runpy
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from tabhelm_build.bootstrap import fail
@@ -58,13 +58,11 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _bench(arguments: list[str]) -> int:
-    script = ROOT / "e2e" / "bench" / "run.py"
-    if not script.exists():
+    if not (ROOT / "e2e" / "bench" / "run.py").exists():
         fail("this version has no benchmarks")
     build_bundle()
     from tabhelm_build.browsers import find_chromium
 
     find_chromium()
-    sys.argv = [str(script), *arguments]
-    runpy.run_path(str(script), run_name="__main__")
-    return 0
+    sys.path.insert(0, str(ROOT))
+    return int(import_module("e2e.bench.run").main(arguments))
