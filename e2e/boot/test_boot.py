@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from e2e.answers import LOGIN
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-from .site import PAGE, Site, serve
+from .site import Site, serve
 
 BUNDLE = Path(os.environ.get("TABHELM_DIST") or Path(__file__).resolve().parents[2] / "dist")
 RUNTIME = ("pyodide/pyodide.mjs", "pyodide/pyodide.asm.mjs", "pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip")
@@ -150,7 +151,7 @@ async def test_micropip_installs_our_wheel_from_the_bundle(tab: ChaosTab, own_bo
 async def test_a_wrong_runtime_is_named_at_once(tab: ChaosTab) -> None:
     for how, code, text in (
         ("missing", "download", "was answered with status 404"),
-        ("page", "content", f"{len(PAGE)} bytes of text/html came"),
+        ("page", "content", f"{len(LOGIN)} bytes of text/html came"),
         ("short", "content", "is not the file that was built"),
         ("changed", "content", "its SHA-384 is another"),
     ):

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import mimetypes
 import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
+from e2e.answers import answer, begin, kind_of, with_headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from tabhelm.server import LeaseService, MemoryLeaseStore
-from tabhelm.simulated import HttpRequest, asgi_handler
+from tabhelm_build.demo_app import POLICY
+from tabhelm_build.serving import in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = Path(__file__).resolve().parent
-POLICY = (
-    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'; "
-    "style-src 'self'; img-src 'self'"
-)
-_TYPES = {".mjs": "text/javascript", ".wasm": "application/wasm", ".py": "text/plain"}
 _NOT_IN_PAGES = ("server", "testing")
 
 
@@ -49,128 +46,73 @@ def sources() -> dict[str, str]:
     return {path: file.read_text() for path, file in files.items() if path.split("/")[1] not in _NOT_IN_PAGES}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        parts = path.strip("/").split("/")
-        if path == "/blank":
-            self.answer(200, b"<!doctype html><title>blank</title>", "text/html")
-        elif path == "/sources.json":
-            self.answer(200, json.dumps(sources()).encode(), "application/json")
-        elif parts[0] == "leases":
-            self.lease()
-        elif parts[0] == "odd":
-            self.odd(parts[1])
-        elif len(parts) >= 2:
-            self.file(parts)
-
-    do_POST = do_GET
-    do_DELETE = do_GET
-
-    def lease(self) -> None:
-        """What the lease service says. That a client has gone is not noticed."""
-        path, _, query = self.path.partition("?")
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        request = HttpRequest(self.command, f"{path}?{query}", headers, body.decode(), "")
-        answering = asyncio.run_coroutine_threadsafe(self.server.leases(request), self.server.loop)  # type: ignore[attr-defined]
-        answer = answering.result(30)
-        self.answer(answer.status, answer.body.encode(), answer.headers["content-type"])
-
-    def file(self, parts: list[str]) -> None:
-        match parts:
-            case ["runtime", name]:
-                file = runtime_folder() / name
-            case ["engine", variant, "boot.mjs"]:
-                file = PARTS / "boots" / f"{variant}.mjs"
-            case ["engine", _, name] | ["web", name]:
-                file = ROOT / "web" / name
-            case ["parts", name]:
-                file = PARTS / name
-            case _:
-                file = ROOT / "missing"
-        if not file.is_file():
-            self.answer(404, b"not found", "text/plain")
-            return
-        kind = _TYPES.get(file.suffix) or mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        self.answer(200, file.read_bytes(), kind)
-
-    def odd(self, what: str) -> None:
-        length = int(self.headers.get("content-length") or 0)
-        body = self.rfile.read(length)
-        match what:
-            case "echo":
-                seen = {"method": self.command, "body": body.decode(), "headers": dict(self.headers.items())}
-                self.answer(201, json.dumps(seen).encode(), "application/json")
-            case "redirect":
-                self.answer(302, b"", "text/plain", location="/odd/echo")
-            case "big":
-                self.answer(200, b"x" * (3 << 20), "text/plain")
-            case "empty":
-                self.answer(204, b"", None)
-            case "silent":
-                self.server.until_released.wait(30)  # type: ignore[attr-defined]
-            case "half":
-                self.send_response(200)
-                self.send_header("content-length", "100")
-                self.end_headers()
-                self.wfile.write(b"half")
-                self.wfile.flush()
-                self.server.until_released.wait(30)  # type: ignore[attr-defined]
-            case "cut":
-                self.send_response(200)
-                self.send_header("content-length", "100")
-                self.end_headers()
-                self.wfile.write(b"half")
-                self.close_connection = True
-
-    def answer(self, status: int, body: bytes, kind: str | None, **headers: str) -> None:
-        self.send_response(status)
-        self.send_header("content-security-policy", POLICY)
-        if kind is not None:
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.until_released = threading.Event()
-        self.loop = asyncio.new_event_loop()
-        self.leases = asgi_handler(LeaseService(MemoryLeaseStore()))
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that goes away in mid-answer is no news."""
-
-
-@contextmanager
-def serve() -> Iterator[str]:
+def serve() -> AbstractContextManager[str]:
     """Serve until the block ends; gives the origin."""
-    server = _Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    looping = threading.Thread(target=server.loop.run_forever, daemon=True)
-    looping.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.until_released.set()
-        server.shutdown()
-        server.server_close()
-        server.loop.call_soon_threadsafe(server.loop.stop)
-        looping.join()
-        server.loop.close()
+
+    async def app(closing: asyncio.Event) -> ASGIApp:
+        return partial(_app, LeaseService(MemoryLeaseStore()), closing)
+
+    return in_thread(app)
+
+
+async def _app(leases: ASGIApp, closing: asyncio.Event, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http":
+        await leases(scope, receive, send)
+        return
+    send = with_headers(send, {"content-security-policy": POLICY})
+    match scope["path"].strip("/").split("/"):
+        case ["blank"]:
+            await answer(send, 200, b"<!doctype html><title>blank</title>", "text/html")
+        case ["sources.json"]:
+            await answer(send, 200, json.dumps(sources()).encode(), "application/json")
+        case ["leases", *_]:
+            await leases(scope, receive, send)
+        case ["odd", what]:
+            await _odd(what, Request(scope, receive), send, closing)
+        case parts:
+            file = _file(parts)
+            if file is None or not file.is_file():
+                await answer(send, 404, b"not found", "text/plain")
+            else:
+                kind = "text/plain" if file.suffix == ".py" else kind_of(file.name)
+                await answer(send, 200, file.read_bytes(), kind)
+
+
+def _file(parts: list[str]) -> Path | None:
+    match parts:
+        case ["runtime", name]:
+            return runtime_folder() / name
+        case ["engine", variant, "boot.mjs"]:
+            return PARTS / "boots" / f"{variant}.mjs"
+        case ["engine", _, name] | ["web", name]:
+            return ROOT / "web" / name
+        case ["parts", name]:
+            return PARTS / name
+        case _:
+            return None
+
+
+async def _odd(what: str, request: Request, send: Send, closing: asyncio.Event) -> None:
+    body = await request.body()
+    match what:
+        case "echo":
+            seen = {"method": request.method, "body": body.decode(), "headers": dict(request.headers)}
+            await answer(send, 201, json.dumps(seen).encode(), "application/json")
+        case "redirect":
+            await answer(send, 302, b"", "text/plain", {"location": "/odd/echo"})
+        case "big":
+            await answer(send, 200, b"x" * (3 << 20), "text/plain")
+        case "empty":
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body"})
+        case "silent":
+            await closing.wait()
+        case "half" | "cut":
+            await begin(send, 200, 100, "text/plain")
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+            if what == "half":
+                await closing.wait()
+            # Where an answer is not whole when the application returns, the server breaks the connection.
 
 
 if __name__ == "__main__":
