@@ -52,6 +52,7 @@ _STAND = """([resource, policy]) => {
   const stand = (stands[key] = { runs: [], statuses: [] });
   stand.election = tab.lead(resource, (ctx) => new Promise((resolve) => {
     const run = { ctx, epoch: ctx.epoch, at: clock(), abortedAt: null, reason: null, ticks: 0 };
+    run.kept = ctx.headers(); // of its next write: what a leader has in its hand that has not heard of its end
     stand.runs.push(run);
     // Time stands still while the page is frozen or hung: the first tick after it shows what the loop saw then.
     const timer = setInterval(() => (run.ticks += 1), 100);
@@ -79,10 +80,12 @@ _NOW = """(key) => {
   };
 }"""
 
-_WRITE = """([key, name, url]) => {
-  const { ctx } = stands[key].runs.at(-1);
+_WRITE = """([key, name, url, late]) => {
+  const run = stands[key].runs.at(-1);
   const body = JSON.stringify({ operations: [{ op_id: name, partition: "p", payload: { kind: "note", name } }] });
-  const headers = { ...ctx.headers(), "Content-Type": "application/json" };
+  const given = late ? run.kept : run.ctx.headers();
+  if (!late) run.kept = run.ctx.headers();
+  const headers = { ...given, "Content-Type": "application/json" };
   const write = (writes[name] = { status: null, error: null });
   write.done = fetch(url, { method: "POST", headers, body }).then(
     (response) => ((write.status = response.status), write.status),
@@ -122,6 +125,14 @@ class Site:
     async def effects(self) -> list[dict[str, Any]]:
         """The accepted effects in order."""
         return await asyncio.to_thread(self.server.effects)
+
+    async def applied(self, count: int, *, timeout: float = 60.0) -> None:
+        """Wait until so many effects are applied."""
+
+        async def so_many() -> bool:
+            return len(await self.effects()) == count
+
+        await until(so_many, f"{count} effects", timeout)
 
     async def requests(self) -> list[dict[str, Any]]:
         """Every POST to the receiver in order of arrival."""
@@ -169,8 +180,7 @@ class Site:
 
     async def stand(self, tab: DrivenTab, resource: str = DEFAULT_RESOURCE, **policy: Any) -> None:
         """Let a joined tab stand for ``resource``; its barrier is the receiver, unless ``fence`` says otherwise."""
-        given = {key: value for key, value in {"fence": RECEIVER, **policy}.items() if value is not None}
-        await tab.evaluate(_STAND, [resource, given])
+        await stand(tab, resource, **policy)
 
 
 async def join(tab: DrivenTab, *, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
@@ -179,6 +189,12 @@ async def join(tab: DrivenTab, *, base: str = "/tabhelm", **options: Any) -> dic
     given = {"app": "e2e", "stallAfterMs": STALL_MS, "enginePatienceMs": 1_500, **options}
     facts: dict[str, Any] = await tab.evaluate(_JOIN, [base, given], timeout=90.0)
     return facts
+
+
+async def stand(tab: DrivenTab, resource: str = DEFAULT_RESOURCE, **policy: Any) -> None:
+    """Let a joined tab stand for ``resource``; its barrier is the receiver, unless ``fence`` says otherwise."""
+    given = {key: value for key, value in {"fence": RECEIVER, **policy}.items() if value is not None}
+    await tab.evaluate(_STAND, [resource, given])
 
 
 async def now(tab: DrivenTab, key: str = DEFAULT_RESOURCE) -> dict[str, Any] | None:
@@ -234,12 +250,25 @@ async def hand_over(old: Leader[TabT], others: Sequence[TabT], key: str = DEFAUL
 
 async def fire(tab: DrivenTab, name: str, key: str = DEFAULT_RESOURCE) -> None:
     """Send one protected write from the newest loop of ``tab`` without waiting for its answer."""
-    await tab.evaluate(_WRITE, [key, name, RECEIVER])
+    await tab.evaluate(_WRITE, [key, name, RECEIVER, False])
 
 
 async def write(tab: DrivenTab, name: str, key: str = DEFAULT_RESOURCE) -> int | None:
     """Send one protected write and return the receiver's status; ``None`` if the request failed."""
     await fire(tab, name, key)
+    return await _status(tab, name)
+
+
+async def late(tab: DrivenTab, name: str, key: str = DEFAULT_RESOURCE) -> int | None:
+    """Send what the newest loop of ``tab`` had ready when it still led, and return the receiver's status.
+
+    Its token is newer than all that this loop has written: it is refused for its epoch, or not at all.
+    """
+    await tab.evaluate(_WRITE, [key, name, RECEIVER, True])
+    return await _status(tab, name)
+
+
+async def _status(tab: DrivenTab, name: str) -> int | None:
     status: int | None = await tab.evaluate("(name) => writes[name].done", name)
     return status
 

@@ -6,39 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.devices.site import LEASES, DeviceSite
-from e2e.kit import Leader, join, leader, leaders, now
+from e2e.kit import Leader, join, late, leader, leaders, now, stand, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 from tabhelm.testing.pytest_plugin import LaunchBrowser
 
-RECEIVER = "/api/operations"
 LEASE_S = 15.0
-STAND = """([resource, policy]) => {
-  const stand = (stands[resource] = { runs: [], statuses: [] });
-  stand.election = tab.lead(resource, (ctx) => new Promise((resolve) => {
-    const run = { ctx, epoch: ctx.epoch, at: clock(), abortedAt: null, reason: null, kept: { ...ctx.headers() } };
-    stand.runs.push(run);
-    ctx.signal.addEventListener("abort", () => {
-      run.abortedAt = clock();
-      run.reason = ctx.signal.reason.reason;
-      resolve();
-    });
-  }), policy);
-  stand.election.addEventListener("status", ({ detail }) => stand.statuses.push({ at: clock(), ...detail }));
-}"""
-# With the headers that the newest loop drew when it began: what a leader sends that knows of nothing.
-LATE = """async (name) => {
-  const { kept } = stands.job.runs.at(-1);
-  const body = JSON.stringify({ operations: [{ op_id: name, partition: "p", payload: { name } }] });
-  const headers = { ...kept, "Content-Type": "application/json" };
-  return (await fetch("/api/operations", { method: "POST", headers, body })).status;
-}"""
-WRITE = """async (name) => {
-  const { ctx } = stands.job.runs.at(-1);
-  const body = JSON.stringify({ operations: [{ op_id: name, partition: "p", payload: { name } }] });
-  const headers = { ...ctx.headers(), "Content-Type": "application/json" };
-  return (await fetch("/api/operations", { method: "POST", headers, body })).status;
-}"""
 HEADERS = "() => { try { stands.job.runs.at(-1).ctx.headers(); return 'given'; } catch (error) { return error.name; } }"
 
 
@@ -51,8 +24,7 @@ class Device:
 
     async def stand(self, **policy: Any) -> None:
         """Stand for ``job`` at the lease service; the receiver is shown each new epoch."""
-        given = {"authorities": ["server-lease"], "lease": LEASES, "fence": RECEIVER, **policy}
-        await self.tab.evaluate(STAND, ["job", given])
+        await stand(self.tab, **{"authorities": ["server-lease"], "lease": LEASES, **policy})
 
     async def leads(self, above: int = 0, timeout: float = 30.0) -> Leader[ChaosTab]:
         return await leader([self.tab], above=above, timeout=timeout)
@@ -60,15 +32,26 @@ class Device:
     async def is_leading(self) -> bool:
         return bool(await leaders([self.tab]))
 
-    async def write(self, name: str) -> int:
-        return int(await self.tab.evaluate(WRITE, name))
+    async def write(self, name: str) -> int | None:
+        return await write(self.tab, name)
 
-    async def late(self, name: str) -> int:
-        return int(await self.tab.evaluate(LATE, name))
+    async def late(self, name: str) -> int | None:
+        return await late(self.tab, name)
 
     async def waits(self) -> None:
         """Wait until it asks the service."""
         await self.tab.until("() => stands.job.election.status.standby === true", what=f"{self.name} to stand by")
+
+    async def gives_up(self) -> dict[str, Any]:
+        """Wait until its first loop was told to stop for want of a renewal; what became of the loop."""
+        ended = "() => stands.job.runs[0].abortedAt !== null && stands.job.runs[0]"
+        run: dict[str, Any] = await self.tab.until(ended, 20, f"{self.name} to give up")
+        assert run["reason"] == "lease-renewal-failed"
+        return run
+
+    async def stops(self) -> None:
+        """Let it stand for ``job`` no longer, and wait until what it had is given back."""
+        await self.tab.evaluate("() => { stands.job.election.stop('enough'); return stands.job.election.stopped; }")
 
     async def status(self) -> dict[str, Any]:
         at = await now(self.tab)
@@ -83,6 +66,26 @@ async def device(launch: LaunchBrowser, site: DeviceSite, name: str, user: str =
     tab = await browser.new_tab(site.sign_in(user, name))
     await enter(tab, site, **options)
     return Device(name, browser, tab, site)
+
+
+async def two(
+    launch: LaunchBrowser, site: DeviceSite, *, writes: bool = True, **first_options: Any
+) -> tuple[Device, Device]:
+    """The first leads and has written (unless told otherwise), the second waits. ``first_options``: of its ``join``."""
+    first = await device(launch, site, "first", **first_options)
+    await first.stand()
+    await first.leads()
+    if writes:
+        assert await first.write("one") == 200
+    return first, await another(launch, site)
+
+
+async def another(launch: LaunchBrowser, site: DeviceSite) -> Device:
+    """A second device that waits."""
+    second = await device(launch, site, "second")
+    await second.stand()
+    await second.waits()
+    return second
 
 
 async def enter(tab: ChaosTab, site: DeviceSite, **options: Any) -> None:

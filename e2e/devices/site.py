@@ -1,7 +1,7 @@
 """A site with users: its receiver and its lease service know who is signed in, by a cookie or by a bearer token.
 
-The demo's pages and bundle are served beside them. A browser says which device it is by a cookie, so that the network
-between one device and this server can be cut.
+What has a user's scope is that user's alone. The demo's pages and bundle are served beside them. A browser says which
+device it is by a cookie, so that the network between one device and this server can be cut.
 """
 
 from __future__ import annotations
@@ -9,44 +9,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import sqlite3
 import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tabhelm.server import Denied, Effect, FencedReceiver, LeaseService, SqliteFenceStore, SqliteLeaseStore
 from tabhelm_build.demo_app import demo_app
+from tabhelm_build.serving import in_thread
 
 LEASES = "/api/leases"
+RECEIVER = "/api/operations"
 
 
 @dataclass
 class DeviceSite:
-    """``cut``: devices whose requests never arrive. ``asked``: ``(device, user, method, path)`` of what arrived for the
+    """``cut``: devices whose requests never arrive. ``kept_waiting``: those whose requests to the receiver are applied,
+    and answered when they are taken out of it. ``asked``: ``(device, user, method, path)`` of what arrived for the
     receiver and the lease service. ``bearers``: whose bearer token is whose."""
 
-    port: int
     database: Path
+    url: str = ""
     cut: set[str] = field(default_factory=set)
+    kept_waiting: set[str] = field(default_factory=set)
     asked: list[tuple[str, str, str, str]] = field(default_factory=list)
     bearers: dict[str, str] = field(default_factory=dict)
     receivers: list[FencedReceiver[sqlite3.Connection]] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def sign_in(self, user: str, device: str) -> str:
         """The URL of a page that signs this user in."""
@@ -64,10 +61,14 @@ class DeviceSite:
             for subject, op_id, payload, token in rows
         ]
 
+    def totals(self) -> dict[str, int]:
+        """The receiver's counters."""
+        found: dict[str, int] = self.receivers[0].metrics.snapshot()["totals"]
+        return found
+
     def refused(self) -> int:
         """How many requests the receiver has refused for their token."""
-        totals = self.receivers[0].metrics.snapshot()["totals"]
-        return totals["stale"] + totals["overtaken"]
+        return self.totals()["stale"] + self.totals()["overtaken"]
 
     def requests(self, device: str, method: str, path: str) -> int:
         """How many of these have arrived."""
@@ -90,7 +91,17 @@ class _Users:
                 return
             user = _signed_in(scope, self._site) or "nobody"
             self._site.asked.append((device, user, scope["method"], scope["path"]))
+            if scope["path"] == RECEIVER:
+                send = self._late(device, send)
         await self._app(scope, receive, send)
+
+    def _late(self, device: str, send: Send) -> Send:
+        async def answer(message: Message) -> None:
+            while device in self._site.kept_waiting and not self._closing.is_set():
+                await asyncio.sleep(0.02)
+            await send(message)
+
+        return answer
 
 
 def _cookie(scope: Scope, name: str) -> str:
@@ -130,9 +141,12 @@ async def _app(site: DeviceSite, bundle: Path, folder: Path, closing: asyncio.Ev
             raise Denied(401, "sign in first")
         return user
 
+    def owns(user: str, resource: str) -> bool:
+        return ":user:" not in resource or resource.endswith(f":user:{user}")
+
     store = SqliteFenceStore(site.database, setup=_set_up)
     await store.run(lambda transaction: None)  # so that the table is there
-    receiver = FencedReceiver(_apply, store, authenticate=authenticate)
+    receiver = FencedReceiver(_apply, store, authenticate=authenticate, owns=owns)
     site.receivers.append(receiver)
     leases = LeaseService(SqliteLeaseStore(site.database), authenticate=authenticate)
 
@@ -156,7 +170,7 @@ async def _app(site: DeviceSite, bundle: Path, folder: Path, closing: asyncio.Ev
     routes = [
         Route("/sign-in", sign_in),
         Route("/sign-out", sign_out),
-        Route("/api/operations", receiver),
+        Route(RECEIVER, receiver),
         Mount(LEASES, leases),
         Mount("/", demo),
     ]
@@ -166,32 +180,7 @@ async def _app(site: DeviceSite, bundle: Path, folder: Path, closing: asyncio.Ev
 @contextlib.contextmanager
 def serve(bundle: Path) -> Iterator[DeviceSite]:
     """Serve on a free port until the block ends."""
-    started = threading.Event()
-    servers: list[uvicorn.Server] = []
-    with contextlib.ExitStack() as stack:
-        # Named TCP: asyncio sets TCP_NODELAY on connections of such a listener only.
-        listener = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP))
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(256)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tabhelm-devices-")))
-        site = DeviceSite(listener.getsockname()[1], folder / "site.db")
-
-        async def run() -> None:
-            closing = asyncio.Event()
-            app = await _app(site, bundle, folder, closing)
-            config = uvicorn.Config(
-                app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, timeout_keep_alive=75
-            )
-            servers.append(uvicorn.Server(config))
-            started.set()
-            await servers[0].serve(sockets=[listener])
-            closing.set()
-
-        thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
-        thread.start()
-        assert started.wait(20), "the server did not start"
-        try:
+    with tempfile.TemporaryDirectory(prefix="tabhelm-devices-") as name:
+        site = DeviceSite(Path(name) / "site.db")
+        with in_thread(lambda closing: _app(site, bundle, Path(name), closing)) as site.url:
             yield site
-        finally:
-            servers[0].should_exit = True
-            thread.join(10)

@@ -3,29 +3,19 @@ within the lease, and what the old one still writes is refused."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import Any
 
 import pytest
-from e2e.devices.kit import HEADERS, LEASE_S, Device, device
-from e2e.devices.site import LEASES, DeviceSite
-from e2e.kit import join, until
+from e2e.devices.kit import HEADERS, LEASE_S, Device, another, device, enter, two
+from e2e.devices.site import LEASES, RECEIVER, DeviceSite
+from e2e.kit import join, leader, until
 
 from tabhelm.testing.pytest_plugin import LaunchBrowser
 
 SLACK = 5.0
 """Seconds for a loaded machine."""
-
-
-async def two(launch_browser: LaunchBrowser, site: DeviceSite) -> tuple[Device, Device]:
-    """The first leads and has written, the second waits."""
-    first = await device(launch_browser, site, "first")
-    await first.stand()
-    await first.leads()
-    assert await first.write("one") == 200
-    second = await device(launch_browser, site, "second")
-    await second.stand()
-    await second.waits()
-    return first, second
 
 
 async def follows(second: Device, since: float, within: float) -> float:
@@ -44,12 +34,38 @@ async def test_one_leads_steps_down_and_the_other_leads_at_once(
     first, second = await two(launch_browser, devices)
     assert not await second.is_leading()
     since = time.time()
-    await first.tab.evaluate("() => stands.job.election.stop('enough')")
+    await first.stops()
     await follows(second, since, 3.0)
     assert await first.late("late") == 409
     effects = devices.effects()
     assert [effect["op_id"] for effect in effects] == ["one", "two"]
     assert [effect["epoch"] for effect in effects] == [1, 2] and len({effect["domain"] for effect in effects}) == 1
+
+
+async def test_devices_that_ask_at_the_same_moment_lead_one_after_the_other(
+    launch_browser: LaunchBrowser, devices: DeviceSite
+) -> None:
+    both = {name: await device(launch_browser, devices, name) for name in ("first", "second")}
+    epochs: list[int] = []
+    for turn in range(3):
+        await asyncio.gather(*(each.stand() for each in both.values()))
+        leading = await leader([each.tab for each in both.values()])
+        winner, other = sorted(both.values(), key=lambda each: each.tab is not leading.tab)
+        assert await winner.write(f"{turn}-winner") == 200
+        await other.waits()
+        assert not await other.is_leading()
+        await winner.stops()
+        following = await other.leads(above=leading.epoch)
+        assert await other.write(f"{turn}-other") == 200
+        assert await winner.late(f"{turn}-late") == 409
+        await other.stops()
+        epochs += [leading.epoch, following.epoch]
+    assert epochs == sorted(set(epochs)), "each grant has a higher epoch than the one before"
+    effects = devices.effects()
+    assert [effect["epoch"] for effect in effects] == epochs
+    assert [effect["op_id"] for effect in effects] == [
+        f"{turn}-{who}" for turn in range(3) for who in ("winner", "other")
+    ]
 
 
 async def test_the_leading_device_is_killed(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:
@@ -84,10 +100,7 @@ async def test_the_leading_device_is_cut_off(launch_browser: LaunchBrowser, devi
     first, second = await two(launch_browser, devices)
     since = time.time()
     devices.cut.add("first")
-    lost = await first.tab.until(
-        "() => stands.job.runs[0].abortedAt !== null && stands.job.runs[0]", 20, "the first to give up"
-    )
-    assert lost["reason"] == "lease-renewal-failed"
+    lost = await first.gives_up()
     assert lost["abortedAt"] / 1000 - since < 10.0 + SLACK
     following = await second.leads(above=1)
     assert following.at >= lost["abortedAt"], "nobody leads before the old one gave up"
@@ -109,8 +122,7 @@ async def test_the_leading_device_has_no_network(launch_browser: LaunchBrowser, 
     first, second = await two(launch_browser, devices)
     since = time.time()
     await first.browser.offline(True)
-    lost = await first.tab.until("() => stands.job.runs[0].abortedAt !== null && stands.job.runs[0]", 20)
-    assert lost["reason"] == "lease-renewal-failed"
+    await first.gives_up()
     await follows(second, since, LEASE_S + SLACK)
     await first.browser.offline(False)
     assert await first.late("late") == 409
@@ -125,9 +137,7 @@ async def test_the_tab_that_leads_is_closed_while_another_of_its_device_lives(
     other = Device("first", first.browser, leading, devices)
     await other.stand()
     await other.leads()
-    second = await device(launch_browser, devices, "second")
-    await second.stand()
-    await second.waits()
+    second = await another(launch_browser, devices)
     since = time.time()
     await leading.close()
     await follows(second, since, 3.0)
@@ -139,12 +149,7 @@ async def test_the_only_tab_of_a_device_goes(
     launch_browser: LaunchBrowser, devices: DeviceSite, host: str, how: str
 ) -> None:
     """What is given back then is sent by a page or engine that is about to go: best effort, else the lease expires."""
-    first = await device(launch_browser, devices, "first", host=host)
-    await first.stand()
-    await first.leads()
-    second = await device(launch_browser, devices, "second")
-    await second.stand()
-    await second.waits()
+    first, second = await two(launch_browser, devices, writes=False, host=host)
     since = time.time()
     if how == "closed":
         await first.tab.close()
@@ -175,30 +180,55 @@ async def test_check_is_an_answer_of_the_service(launch_browser: LaunchBrowser, 
     assert said in ("unreachable", "leadership-lost"), said
 
 
+# Stands for ``job`` with the page's own bearer token; ``named``: the headers it is to be sent with.
+_BEARING = """([policy, named]) => {
+  const bearing = async () => { given += 1; return { Authorization: `Bearer ${bearer}` }; };
+  window.election = tab.lead("job", (ctx) => new Promise((resolve) => {
+    (window.epochs ??= []).push(ctx.epoch);
+    ctx.signal.addEventListener("abort", resolve);
+  }), { ...policy, ...Object.fromEntries(named.map((name) => [name, bearing])) });
+}"""
+
+
+async def bearing(launch_browser: LaunchBrowser, devices: DeviceSite, *named: str, **options: Any) -> Device:
+    """A device of ``ann`` by its bearer token alone, which goes with the requests that ``named`` is about."""
+    devices.bearers.update({"t1": "ann", "t2": "ann"})
+    first = await device(launch_browser, devices, "first", "nobody-in-particular")
+    await first.tab.navigate(devices.sign_out())
+    await enter(first.tab, devices, **options)
+    await first.tab.evaluate("() => { window.bearer = 't1'; window.given = 0; }")
+    policy = {"authorities": ["server-lease"], "lease": LEASES, "fence": RECEIVER}
+    await first.tab.evaluate(_BEARING, [policy, named])
+    return first
+
+
 @pytest.mark.parametrize("host", ["shared", "window"])
 async def test_the_apps_own_bearer_token_goes_with_each_request(
     launch_browser: LaunchBrowser, devices: DeviceSite, host: str
 ) -> None:
-    devices.bearers.update({"t1": "ann", "t2": "ann"})
-    first = await device(launch_browser, devices, "first", "nobody-in-particular", host=host)
-    await first.tab.evaluate("() => { window.bearer = 't1'; window.given = 0; }")
-    stand = """([resource, policy]) => tab.lead(resource, (ctx) => new Promise((resolve) => {
-      (window.epochs ??= []).push(ctx.epoch);
-      ctx.signal.addEventListener("abort", resolve);
-    }), { ...policy, leaseHeaders: async () => { given += 1; return { Authorization: `Bearer ${bearer}` }; } })"""
-    policy = {"authorities": ["server-lease"], "lease": LEASES}
-    await first.tab.evaluate(f"(how) => {{ window.election = ({stand})(how); }}", ["job", policy])
+    first = await bearing(launch_browser, devices, "leaseHeaders", "fenceHeaders", host=host)
     await first.tab.until("() => window.epochs?.length === 1", 20, "it to lead")
+    assert devices.requests("first", "POST", RECEIVER) == 1, "the barrier"
     await first.tab.evaluate("() => { bearer = 't2'; }")
-    await first.tab.until("() => given >= 3", 20, "it to be renewed")
-    users = {user for name, user, _, path in devices.asked if path.startswith(LEASES)}
-    assert users == {"ann"}
+    await first.tab.until("() => given >= 4", 20, "it to be renewed")
+    assert {user for _, user, _, path in devices.asked if path.startswith((LEASES, RECEIVER))} == {"ann"}
     await first.tab.evaluate("() => { bearer = 'of nobody'; }")
     await first.tab.until("() => election.status.state !== 'leading'", 20, "it to lead no more")
     reason = await first.tab.evaluate("() => events.findLast(({ from }) => from === 'leading').reason")
     assert reason == "lease-renewal-failed"
     detail = await first.tab.evaluate("() => events.find(({ type }) => type === 'lease-trouble').detail")
     assert "HTTP 401" in detail
+
+
+async def test_a_barrier_that_the_receiver_lets_in_only_with_a_token_is_said_to_be_refused(
+    launch_browser: LaunchBrowser, devices: DeviceSite
+) -> None:
+    first = await bearing(launch_browser, devices, "leaseHeaders")
+    status = await first.tab.until(
+        "() => election.status.state === 'backing-off' && election.status", 30, "it to back off"
+    )
+    assert status["reason"] == "unreachable" and "401" in status["detail"], status
+    assert await first.tab.evaluate("() => window.epochs ?? []") == [], "nobody leads whose epoch was not shown"
 
 
 async def test_two_users_have_a_leader_each(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from e2e.devices.kit import RECEIVER, Device, device, enter
-from e2e.devices.site import DeviceSite
+from e2e.devices.kit import Device, device, enter
+from e2e.devices.site import RECEIVER, DeviceSite
 from e2e.kit import until
 from e2e.offline_queue.lane import drained, enqueue, open_queue, operations, stats
 
@@ -108,25 +108,69 @@ async def test_one_users_work_waits_while_another_is_signed_in_and_goes_on_when_
 async def test_a_user_who_signs_out_stops_at_once_and_a_late_answer_is_no_loss(
     launch_browser: LaunchBrowser, devices: DeviceSite
 ) -> None:
-    """Signed out in the app while a batch is on its way; then signed in again in the same page."""
+    """Signed out in the app while a batch is on its way: it is applied, and nobody hears of it. Then signed in again in
+    the same page."""
     phone = await device(launch_browser, devices, "phone", "ann", session="user:ann")
     await open_queue(phone.tab, scope="user:ann")
-    devices.cut.add("phone")
+    await enqueue(phone.tab, operations("ann", 1))
+    await drained(phone.tab, done=1)  # so that it leads, and the next request is the batch
+    devices.kept_waiting.add("phone")
     await enqueue(phone.tab, operations("ann", 5))
-    await phone.tab.evaluate("() => tab.update({ session: null })")
-    await phone.tab.navigate(devices.sign_out())
-    await enter(phone.tab, devices)
-    await open_queue(phone.tab, scope="user:ann", flush=False)
-    devices.cut.clear()
-    asked = len(devices.asked)
-    assert (await stats(phone.tab))["queued"] == 5
-    assert [each for each in devices.asked[asked:] if each[3] == RECEIVER] == []
+    await until(lambda: _are_of_ann(devices, 6), "the batch to be applied", 30)
 
-    await phone.tab.navigate(devices.sign_in("ann", "phone"))
-    await enter(phone.tab, devices, session="user:ann")
+    await phone.tab.evaluate("() => tab.update({ session: null })")
+    await phone.tab.until(BARRED, what="the flusher to be barred")
+    posts = devices.requests("phone", "POST", RECEIVER)
+    await enqueue(phone.tab, operations("ann", 5))
+    devices.kept_waiting.clear()
+    other = await phone.browser.new_tab(devices.sign_out())  # the cookie is the whole browser's
+    await phone.tab.show()
+    at = await stats(phone.tab)
+    assert at["queued"] + at["inFlight"] == 10, "what was on its way is still to be sent"
+    await other.navigate(devices.sign_in("ann", "phone"))
+    assert devices.requests("phone", "POST", RECEIVER) == posts, "nothing left while nobody was signed in"
+    assert devices.totals()["duplicate"] == 0
+
+    await phone.tab.show()
+    await phone.tab.evaluate("() => tab.update({ session: 'user:ann' })")
+    await drained(phone.tab, done=11)
+    assert devices.totals()["duplicate"] == 5
+    assert await _are_of_ann(devices, 11)
+    assert len({effect["op_id"] for effect in devices.effects()}) == 11
+
+
+async def test_nobodys_work_goes_out_as_who_signed_in_in_another_tab(
+    launch_browser: LaunchBrowser, devices: DeviceSite
+) -> None:
+    """Tabs share their cookies: the first one, which takes itself for ann's, now sends as bob. Scope and cookie do not
+    agree, which only the receiver can see."""
+    phone = await device(launch_browser, devices, "phone", "ann", session="user:ann")
     await open_queue(phone.tab, scope="user:ann")
-    await drained(phone.tab, done=5)
-    assert names(devices.effects()) == [("ann", "ann")] * 5
+    await enqueue(phone.tab, operations("ann", 1))
+    await drained(phone.tab, done=1)
+    other = await phone.browser.new_tab(devices.sign_in("bob", "phone"))
+    await enqueue(phone.tab, operations("ann", 5))
+    paused = await phone.tab.until(
+        "() => events.find(({ type }) => type === 'queue-paused')", what="ann's queue to pause"
+    )
+    assert "403" in paused["reason"], paused
+    assert ("phone", "bob", "POST", RECEIVER) in devices.asked, "it was sent with his cookie"
+    assert await _are_of_ann(devices, 1)
+
+    await enter(other, devices, session="user:bob")
+    await open_queue(other, scope="user:bob")
+    await enqueue(other, operations("bob", 3))
+    await drained(other, done=3)
+    assert names(devices.effects()) == [("ann", "ann"), *[("bob", "bob")] * 3]
+    at = await stats(phone.tab)
+    assert at["paused"] and at["queued"] == 5 and at["dead"] == 0
+
+    await other.navigate(devices.sign_in("ann", "phone"))
+    await drained(phone.tab, done=6, timeout=90.0)  # by itself: it asks again every half minute
+    effects = devices.effects()
+    assert names(effects) == [("ann", "ann"), *[("bob", "bob")] * 3, *[("ann", "ann")] * 5]
+    assert len({effect["op_id"] for effect in effects}) == 9
+    assert devices.totals()["duplicate"] == 0
 
 
 async def test_a_session_that_the_server_ended_pauses_the_queue_until_its_owner_signs_in(
@@ -143,8 +187,8 @@ async def test_a_session_that_the_server_ended_pauses_the_queue_until_its_owner_
     await other.navigate(devices.sign_in("ann", "phone"))
     await phone.tab.evaluate("() => q.resume()")
     await drained(phone.tab, done=5)
-    await until(lambda: _settled(devices), "five effects")
+    await until(lambda: _are_of_ann(devices, 5), "five effects")
 
 
-async def _settled(devices: DeviceSite) -> bool:
-    return names(devices.effects()) == [("ann", "ann")] * 5
+async def _are_of_ann(devices: DeviceSite, count: int) -> bool:
+    return names(devices.effects()) == [("ann", "ann")] * count

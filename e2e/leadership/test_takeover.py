@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, Site, leader, leaders, now, stands_by, until, write
+from e2e.kit import RECEIVER, STALL_MS, Site, late, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser
 from tabhelm_build.demo_server import DemoServer
@@ -111,7 +111,6 @@ async def test_an_engine_that_a_python_loop_hangs_for_good_costs_the_stall_time_
 
 _LATE = """() => {
   const { ctx } = stands.job.runs.at(-1);
-  window.stash = ctx.headers();
   window.late = null;
   // Due while the process stands still: the first thing afterwards.
   setTimeout(() => {
@@ -121,10 +120,6 @@ _LATE = """() => {
       late = { name: error.name };
     }
   }, 300);
-}"""
-_SEND_STASH = """async (url) => {
-  const body = JSON.stringify({ operations: [{ op_id: "late", partition: "p", payload: { kind: "note" } }] });
-  return (await fetch(url, { method: "POST", headers: { ...stash, "Content-Type": "application/json" }, body })).status;
 }"""
 
 
@@ -154,7 +149,7 @@ async def test_a_process_with_engine_and_leader_is_stopped_and_replaced_after_it
     await first.cont()
     await first.until("() => late", what="the first tab to go on")
     assert await first.evaluate("() => late.name") == "LeadershipLost", "the page doubts before it hears anything"
-    assert await first.evaluate(_SEND_STASH, RECEIVER) == 409, "what it had in its hand is refused"
+    assert await late(first, "late") == 409, "what it had in its hand is refused"
     await stands_by(first)
     assert await leaders([first, second]) == [new]
     assert [(each["op_id"], each["epoch"]) for each in await site.effects()] == [("one", old.epoch), ("two", new.epoch)]

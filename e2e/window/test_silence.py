@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, Site, leader, leaders, now, stands_by, until, write
+from e2e.kit import STALL_MS, Site, late, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -15,7 +15,6 @@ TAKEOVER_MS = 10_000
 _AFTERWARDS = """(stallAfterMs) => {
   window.late = null;
   const { ctx } = stands.job.runs.at(-1);
-  window.stash = ctx.headers();
   // Its first turn after the page stood still comes before whatever is told to the page then.
   let last = performance.now();
   const timer = setInterval(() => {
@@ -29,11 +28,6 @@ _AFTERWARDS = """(stallAfterMs) => {
       late = [error.name, ctx.signal.aborted];
     }
   }, 50);
-}"""
-_STASHED = """async ([url, name]) => {
-  const body = JSON.stringify({ operations: [{ op_id: name, partition: "p", payload: { kind: "note", name } }] });
-  const headers = { ...stash, "Content-Type": "application/json" };
-  return (await fetch(url, { method: "POST", headers, body })).status;
 }"""
 Silence = Callable[[ChaosTab], Awaitable[Callable[[], Awaitable[None]]]]
 """Silences a tab; returns the way to wait for the end of it, or to end it."""
@@ -79,7 +73,7 @@ async def test_a_silent_leader_is_replaced_after_its_time(
     await over()
     await first.until("() => late", what="the first to go on")
     assert await first.evaluate("() => late") == ["LeadershipLost", True], "it doubts before it hears anything"
-    assert await first.evaluate(_STASHED, [RECEIVER, "late"]) == 409, "what was on its way is refused"
+    assert await late(first, "late") == 409, "what was on its way is refused"
     await stands_by(first)
     assert await leaders([first, second]) == [new]
     assert [(each["op_id"], each["epoch"]) for each in await site.effects()] == [("one", old.epoch), ("two", new.epoch)]
