@@ -1,11 +1,11 @@
 """What a page does to tabhelm's database behind its back: a later release upgrades it, the app deletes it, a connection
-stands in the way; and what the engine says of it."""
+stands in the way, something else has made it; and what the engine says of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from e2e.kit import until
+from e2e.kit import Opens, Site, TabT, until
 
 from tabhelm.testing.driver import DrivenTab
 
@@ -28,6 +28,13 @@ _ASK = """([method, name, version]) => {
   request.onsuccess = () => { asked.state = "done"; request.result?.close(); };
 }"""
 
+_FOREIGN = """(name) => new Promise((made, failed) => {
+  const request = indexedDB.open(name, 1);
+  request.onupgradeneeded = () => request.result.createObjectStore("something", { keyPath: "id" });
+  request.onsuccess = () => { request.result.close(); made(); };
+  request.onerror = () => failed(request.error);
+})"""
+
 _STORED = """(name) => new Promise((resolve, reject) => {
   const request = indexedDB.open(name);
   request.onerror = () => reject(request.error);
@@ -41,6 +48,16 @@ _STORED = """(name) => new Promise((resolve, reject) => {
     all.onerror = () => reject(all.error);
   };
 })"""
+
+
+async def both_hosts(browser: Opens[TabT], site: Site) -> list[TabT]:
+    """Two joined tabs: one on the shared host, one on its own."""
+    return [await site.joined(browser, host=host) for host in ("shared", "window")]
+
+
+async def make_foreign(tab: DrivenTab) -> None:
+    """Make a database of our name with something else in it."""
+    await tab.evaluate(_FOREIGN, DATABASE)
 
 
 async def changes(tab: DrivenTab) -> list[str]:

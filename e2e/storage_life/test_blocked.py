@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.kit import Site, until
+from e2e.kit import Site
 from e2e.offline_queue.lane import acknowledged, attempt, drained, enqueue, judge, operations, queueing
 
 from tabhelm.testing.driver import DrivenBrowser
@@ -25,11 +25,7 @@ async def test_it_is_told_and_all_goes_on_by_itself_when_the_way_is_free(driven:
     await get_out_of_the_way(other)
     await told(tab, "wiped", timeout=10)
     await enqueue(tab, operations("after", 5))
-
-    async def all_applied() -> bool:
-        return len(await site.effects()) == 10
-
-    await until(all_applied, "what was enqueued after it to be applied", 60)
+    await site.applied(10)
     effects = await judge(site, await acknowledged(tab))
     assert effects[-1]["domain"] == effects[0]["domain"] and effects[-1]["epoch"] > effects[0]["epoch"]
 

@@ -77,11 +77,7 @@ async def test_a_full_queue_is_flushed(browser: ChaosBrowser, site: Site) -> Non
     error = (await attempt(tab, "enqueue", {"n": 1}))["error"]
     assert error["code"] == "quota-exceeded", error
     await site.release()
-
-    async def all_applied() -> bool:
-        return len(await site.effects()) == 42
-
-    await until(all_applied, "all operations to be applied though the storage is full", 60)
+    await site.applied(42)
     await browser.quota(site.url, None)  # so that what was done can also be counted
     await drained(tab, timeout=60)
     assert len(await judge(site, await acknowledged(tab))) == 42

@@ -6,11 +6,21 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from e2e.kit import Site, leader, uncaught, until
-from e2e.offline_queue.lane import acknowledged, attempt, drained, enqueue, judge, operations, queueing, stats
+from e2e.offline_queue.lane import (
+    acknowledged,
+    attempt,
+    drained,
+    enqueue,
+    judge,
+    open_queue,
+    operations,
+    queueing,
+    stats,
+)
 
 from tabhelm.testing.driver import DrivenBrowser
 
-from .acts import ask_to_delete, changes, done, ended, stored, told
+from .acts import ask_to_delete, both_hosts, changes, done, ended, stored, told
 
 
 async def _wipe(driven: DrivenBrowser, site: Site) -> None:
@@ -32,8 +42,7 @@ async def test_a_leader_without_a_queue_notices_by_itself_and_goes_on_above(
     driven: DrivenBrowser, site: Site, way: str
 ) -> None:
     """It writes to no database: only its engine can tell that its epoch is gone."""
-    shared, alone = await site.joined(driven), await site.joined(driven, host="window")
-    tabs = [shared, alone]
+    tabs = await both_hosts(driven, site)
     for tab in tabs:
         await site.stand(tab)
     old = await leader(tabs)
@@ -58,18 +67,15 @@ async def test_a_leader_without_a_queue_notices_by_itself_and_goes_on_above(
 async def test_all_that_is_acknowledged_after_it_is_sent_and_what_came_before_is_not_sent_again(
     driven: DrivenBrowser, site: Site
 ) -> None:
-    tabs = [await queueing(driven, site, join_options={"host": host}) for host in ("shared", "window")]
+    tabs = await both_hosts(driven, site)
     for number, tab in enumerate(tabs):
+        await open_queue(tab)
         await enqueue(tab, operations(f"before-{number}", 10, partitions=2))
     await drained(tabs[0], done=20)
     await driven.wipe(site.url)
     for number, tab in enumerate(tabs):
         await enqueue(tab, operations(f"after-{number}", 10, partitions=2))
-
-    async def all_applied() -> bool:
-        return len(await site.effects()) == 40
-
-    await until(all_applied, "the operations enqueued after the wipe to be applied", 60)
+    await site.applied(40)
     effects = await judge(site, await acknowledged(*tabs))
     assert len({effect["domain"] for effect in effects}) == 1
     assert effects[-1]["epoch"] > effects[0]["epoch"]
@@ -77,7 +83,9 @@ async def test_all_that_is_acknowledged_after_it_is_sent_and_what_came_before_is
 
 async def test_what_waited_and_is_gone_is_told_by_every_tab(driven: DrivenBrowser, site: Site) -> None:
     """Nobody flushes: thirty operations are acknowledged, and then the user clears the site's data."""
-    tabs = [await queueing(driven, site, join_options={"host": host}, flush=False) for host in ("shared", "window")]
+    tabs = await both_hosts(driven, site)
+    for tab in tabs:
+        await open_queue(tab, flush=False)
     await enqueue(tabs[0], operations("lost", 30))
     for tab in tabs:
         assert (await stats(tab))["queued"] == 30
@@ -96,7 +104,7 @@ async def test_what_waited_and_is_gone_is_told_by_every_tab(driven: DrivenBrowse
 async def test_a_page_opened_afterwards_has_locks_of_its_own_and_finds_an_engine_that_sees_them(
     driven: DrivenBrowser, site: Site
 ) -> None:
-    """Chromium gives it another lock manager than the pages and workers that live on, and their SharedWorker by name."""
+    """Chromium gives it another lock manager than what lives on, and their SharedWorker by name."""
     old = await queueing(driven, site)
     await enqueue(old, operations("before", 5))
     await drained(old, done=5)
@@ -105,11 +113,7 @@ async def test_a_page_opened_afterwards_has_locks_of_its_own_and_finds_an_engine
     new = await queueing(driven, site)
     for name, tab in (("old", old), ("new", new)):
         await enqueue(tab, operations(name, 5))
-
-    async def all_applied() -> bool:
-        return len(await site.effects()) == 15
-
-    await until(all_applied, "what both pages enqueued to be applied", 60)
+    await site.applied(15)
     await judge(site, await acknowledged(old, new))
     assert await new.evaluate("() => hosts") == [], "it stays connected"
     for tab in (old, new):

@@ -7,28 +7,19 @@ from e2e.offline_queue.lane import acknowledged, attempt, drained, enqueue, judg
 
 from tabhelm.testing import ChaosBrowser
 
-FOREIGN = """() => new Promise((made, failed) => {
-  const request = indexedDB.open("tabhelm:e2e", 1);
-  request.onupgradeneeded = () => request.result.createObjectStore("something", { keyPath: "id" });
-  request.onsuccess = () => { request.result.close(); made(); };
-  request.onerror = () => failed(request.error);
-})"""
-DELETE = """() => new Promise((gone, failed) => {
-  const request = indexedDB.deleteDatabase("tabhelm:e2e");
-  request.onsuccess = () => gone();
-  request.onerror = () => failed(request.error);
-})"""
+from .acts import ask_to_delete, done, make_foreign
 
 
 async def test_a_database_of_something_else_is_named_with_the_way_out(browser: ChaosBrowser, site: Site) -> None:
     tab = await site.open(browser)
-    await tab.evaluate(FOREIGN)
+    await make_foreign(tab)
     await tab.close()
     tab = await queueing(browser, site)
     refused = (await attempt(tab, "enqueue", {"kind": "never"}))["error"]
     assert refused["code"] == "database", refused
     assert "'tabhelm:e2e' lacks some of the stores" in refused["message"] and "delete it" in refused["message"]
-    await tab.evaluate(DELETE)
+    await ask_to_delete(tab)
+    await done(tab)
     await enqueue(tab, operations("after", 5))
     await drained(tab, done=5)
     await judge(site, await acknowledged(tab))

@@ -7,12 +7,11 @@ from e2e.offline_queue.lane import attempt, open_queue
 
 from tabhelm.testing.driver import DrivenBrowser
 
-from .acts import ask_to_upgrade, changes, done, ended, told
+from .acts import ask_to_upgrade, both_hosts, changes, done, ended, told
 
 
 async def test_old_tabs_close_step_down_and_say_so(driven: DrivenBrowser, site: Site) -> None:
-    shared, alone = await site.joined(driven), await site.joined(driven, host="window")
-    tabs = [shared, alone]
+    tabs = await both_hosts(driven, site)
     for tab in tabs:
         await site.stand(tab)
         await open_queue(tab, flush=False)
