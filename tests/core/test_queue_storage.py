@@ -142,6 +142,25 @@ async def test_what_was_done_without_a_claim_is_counted_once_however_often_it_is
     assert ids(await store.claim(grant, 9)) == ["op-2"]
 
 
+@simulated
+async def test_what_cannot_be_sent_from_a_full_storage_stops_nothing_else(world: World) -> None:
+    receiver = SimulatedReceiver(world, URL)
+    world.network.unreachable.add(URL)
+    a, b = join(world, "a"), join(world, "b")
+    opened(a, endpoint=URL)
+    await world.until(lambda: a.leading)
+    queue = opened(b, payloads="clone")
+    for n, payload in enumerate(({"n": b"no JSON"}, {"n": 1}, {"n": 2})):
+        await b.agent.start(queue.enqueue(payload, op_id=f"op-{n}", partition=f"p{n}"))
+    world.faults.quota = 0
+    world.network.unreachable.clear()
+    await world.until(lambda: applied(receiver) == [1, 2], within=100.0)
+    world.faults.quota = None
+    await world.sleep(100.0)
+    stats = await b.agent.start(queue.stats())
+    assert (stats.queued, stats.in_flight, stats.done, stats.dead) == (0, 0, 2, 1)
+
+
 # -- when to look ------------------------------------------------------------------------------------------------------
 
 

@@ -163,7 +163,7 @@ class Clerk:
                 outcomes, _ = await delivery.send(operations, carrier, shift.tenure.stream("no-room"))
                 done = Settlement(Claim("", tuple(operations), 0.0), outcomes).done
                 for item in operations:
-                    if item not in done:
+                    if item.op_id in outcomes and item not in done:
                         scarcity.wait(item.partition, clock.monotonic() + shift.options.max_delay)
         if done:
             await self._delete(done)
