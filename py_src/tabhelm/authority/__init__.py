@@ -6,7 +6,7 @@ from __future__ import annotations
 from tabhelm.authority.base import Authority, Guarantees, Hold
 from tabhelm.authority.choice import Authorities, Choice
 from tabhelm.authority.indexeddb_lease import LeaseAuthority
-from tabhelm.authority.lease_hold import LeaseTimes
+from tabhelm.authority.lease_tools import LeaseTimes
 from tabhelm.authority.rivals import Rivals
 from tabhelm.authority.server_lease import ServerLeases
 from tabhelm.authority.web_locks import WebLocksAuthority

@@ -15,7 +15,8 @@ import asyncio
 from collections.abc import Callable
 
 from tabhelm.authority.base import Guarantees
-from tabhelm.authority.lease_hold import LeaseHold, LeaseTimes, LeaseTools, in_time
+from tabhelm.authority.lease_hold import LeaseHold
+from tabhelm.authority.lease_tools import LeaseTimes, LeaseTools, in_time
 from tabhelm.authority.rivals import Rivals
 from tabhelm.errors import LeadershipLost, LockWithdrawn
 from tabhelm.fencing.epochs import EpochIssuer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tabhelm.authority.lease_hold import LeaseTimes
+from tabhelm.authority.lease_tools import LeaseTimes
 from tabhelm.errors import NoAuthority, SplitAuthority
 from tabhelm.fencing.epochs import DOMAIN_KEY, EpochIssuer, EpochRecord, read_record
 from tabhelm.fencing.leases import LEASE, LONGEST_GAP, Lease, Stillness, read_lease, write_lease

@@ -16,7 +16,8 @@ from weakref import WeakValueDictionary
 from tabhelm.app_headers import HeaderSource
 from tabhelm.authority.base import Guarantees
 from tabhelm.authority.lease_client import LONGEST, Given, LeaseClient, Taken
-from tabhelm.authority.lease_hold import LeaseHold, LeaseTools, in_time
+from tabhelm.authority.lease_hold import LeaseHold
+from tabhelm.authority.lease_tools import LeaseTools, in_time
 from tabhelm.authority.rivals import SERVER_LEASE, Rivals
 from tabhelm.errors import LeadershipLost, LeaseRefused, LockWithdrawn, SplitAuthority, Unreachable
 from tabhelm.fencing.epochs import EpochRecord, Grant
