@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tabhelm_build.demo_app import POLICY, demo_app
+from tabhelm_build.serving import in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 PYSCRIPT = ROOT / "web" / "node_modules" / "@pyscript" / "core" / "dist"
@@ -58,31 +56,14 @@ class PythonSite:
 @contextmanager
 def serve(dist: Path, folder: Path, files: Mapping[str, File | str] = {}) -> Iterator[PythonSite]:
     """Serve until the block ends. ``folder`` is for the receiver's database; ``files`` by their path."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(128)
     given = {path: file if isinstance(file, File) else File(file) for path, file in files.items()}
-    ready = threading.Event()
-    server: list[uvicorn.Server] = []
-
-    async def run() -> None:
-        app = _Beside(await demo_app(folder / "effects.db", dist), given)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="on")
-        server.append(uvicorn.Server(config))
-        ready.set()
-        await server[0].serve(sockets=[listener])
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
-    thread.start()
-    ready.wait(30)
     wheel = next(dist.glob("tabhelm-*.whl")).name
-    try:
-        yield PythonSite(f"http://127.0.0.1:{listener.getsockname()[1]}", f"/tabhelm/{wheel}", given)
-    finally:
-        if server:
-            server[0].should_exit = True
-        thread.join(30)
-        listener.close()
+
+    async def app(closing: asyncio.Event) -> ASGIApp:
+        return _Beside(await demo_app(folder / "effects.db", dist), given)
+
+    with in_thread(app) as url:
+        yield PythonSite(url, f"/tabhelm/{wheel}", given)
 
 
 class _Beside:
