@@ -1,28 +1,27 @@
 """One tab's election for one resource: ask, be granted, begin, lead, step down, ask again.
 
-Acquisition decides, ranking only says who should ask: the best candidate keeps a queued request (warm standby), the
-others watch, and ask too if no leader has been seen for a while that grows with their rank. A standby that waits behind
-a holder without any sign of life takes over by force (``silence``). What a grant comes to is its ``Term``.
+Acquisition decides, ranking only says who should ask (``line``): the best candidate keeps a queued request (warm
+standby), the others watch. A standby that waits behind a holder without any sign of life takes over by force
+(``standby``, ``silence``). What a grant comes to is its ``Term``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-from tabhelm.authority.base import Hold
-from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy, Takeover, rank
+from tabhelm.election import NO_FAILURE, Backoff, LeadershipPolicy
 from tabhelm.errors import ElectionStopped, LockWithdrawn, NoAuthority, TabhelmError
 from tabhelm.leadership.asking import TIMEOUT
 from tabhelm.leadership.candidacy import UNHEALTHY, Candidacy
 from tabhelm.leadership.changes import Changes
 from tabhelm.leadership.context import LeaderContext
+from tabhelm.leadership.line import Line
 from tabhelm.leadership.office import Candidate, ElectionServices, LeaderLoop
 from tabhelm.leadership.publishing import PublishedState
 from tabhelm.leadership.questions import ask
-from tabhelm.leadership.silence import Silence
+from tabhelm.leadership.standby import Standby
 from tabhelm.leadership.states import (
     BackingOff,
     Idle,
@@ -40,24 +39,12 @@ from tabhelm.names import Resource
 from tabhelm.observe import LeadershipChanged
 from tabhelm.ports import Timer
 from tabhelm.presence import LeaderInfo
-from tabhelm.presence.signs import Sign
 
 __all__ = ["Barred", "Candidate", "Election", "ElectionServices", "LeaderLoop"]
 
 Barred = Callable[[], str | None]
 """Why its tab may not lead just now, beyond what the policy says: one short word; ``None`` if it may. Asked at every
 look, so it must be quick; whoever changes the answer calls ``Election.look``."""
-
-STAGGER = 0.25
-"""Seconds without a leader, times rank, after which a tab that is not the best candidate asks too."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """The holder hangs, and had been silent for so many seconds. ``sign`` was the last sign of life of any leader."""
-
-    silent_for: float
-    sign: Sign | None
 
 
 class Election:
@@ -82,11 +69,11 @@ class Election:
         self.candidacy = Candidacy(self.key, policy, candidate, services, barred, lambda: self._overrun)
         self._loop = loop
         self._authority = services.authorities.choice(policy.authorities, resource, policy.lease, policy.lease_headers)
-        self._claim: _Claim | None = None
+        self._line = Line(self.key, policy, candidate, services)
+        self._standby = Standby(self, resource, self._authority, self._line)
         self._news: Timer | None = None
         self._stop: str | None = None
         self._resign: str | None = None
-        self._leaderless_since: float | None = None
         self._term: Term | None = None
         self._backoff = Backoff(services.entropy, policy.backoff, policy.max_backoff)
         self._listeners: Listeners[[State]] = Listeners(f"subscriber of election {self.key}", services.events.failed)
@@ -155,9 +142,8 @@ class Election:
         Only one that waits does, and only under a policy that allows takeovers. ``silent_for`` is in seconds. A sign of
         life before the lock is taken, of this holder or of the next one, ends the claim.
         """
-        if not isinstance(self.status, Waiting) or self._takeover.after is None:
+        if not isinstance(self.status, Waiting) or not self._standby.claim(silent_for):
             return False
-        self._claim = _Claim(silent_for, self._sign())
         self.changes.tell()
         return True
 
@@ -258,7 +244,7 @@ class Election:
         finally:
             self._unsubscribe()
             self._unwatch()
-            self.services.watch.first_in_line(self, None)
+            self._line.leave()
             if self._news is not None:
                 self._news.cancel()
             self.enter(Stopped(self._stop or "closed", error))
@@ -276,15 +262,15 @@ class Election:
                 self.enter(BackingOff(UNHEALTHY, left))
             await self.changes.wait(left)
             return
-        place = self._place()
-        patience = self._patience(place)
+        place = self._line.place()
+        patience = self._standby.patience(place)
         if patience is None or patience > 0:
             self.enter(Waiting(False, place))
             await self.changes.wait(patience)
             return
         self.enter(Waiting(True, place))
         try:
-            term = await self._stand_by()
+            term = await self._standby.term()
         except TabhelmError as failure:
             withdrawn = isinstance(failure, LockWithdrawn)
             await self._back_off("withdrawn" if withdrawn else failure.code, None if withdrawn else str(failure))
@@ -301,7 +287,8 @@ class Election:
             await self._back_off(reason, term.trouble)
 
     async def _idle(self, reason: str) -> None:
-        self._resign = self._claim = None
+        self._resign = None
+        self._standby.drop_claim()
         self.enter(Idle(reason))
         await self.changes.wait()
 
@@ -326,7 +313,8 @@ class Election:
         if not unhealthy and (reason in NO_FAILURE or reason == self._resign):
             self._backoff.reset()  # a short pause is enough
         delay = self._backoff.next()
-        self._resign = self._claim = None
+        self._resign = None
+        self._standby.drop_claim()
         if unhealthy:
             self.candidacy.rest(delay)
             self.enter(BackingOff(reason, self.candidacy.resting()))
@@ -335,112 +323,6 @@ class Election:
         until = self.services.clock.monotonic() + delay
         while self._stop is None and (left := until - self.services.clock.monotonic()) > 0:
             await self.changes.wait(left)
-
-    # -- who should ask -----------------------------------------------------------------------------------------------
-
-    def _place(self) -> int:
-        now = self.services.clock.monotonic()
-        leader = self.services.roster.leader(self.key, now)
-        if leader is not None:
-            self._leaderless_since = None
-        elif self._leaderless_since is None:
-            self._leaderless_since = now
-        order = [
-            tab
-            for tab in rank(self.policy, self.key, self.services.roster.tabs(now))
-            if leader is None or tab.connection_id != leader.connection_id
-        ]
-        self.services.watch.first_in_line(self, order[0].engine_id if order else None)
-        connections = [tab.connection_id for tab in order]
-        me = self.candidate.identity.connection_id
-        return connections.index(me) if me in connections else len(connections)
-
-    def _patience(self, place: int) -> float | None:
-        """Seconds until this tab may ask: 0 now, ``None`` while another tab leads and a better one stands by."""
-        if place == 0 or self._claims():
-            return 0.0
-        if self._leaderless_since is None:
-            return None
-        return max(0.0, self._leaderless_since + STAGGER * place - self.services.clock.monotonic())
-
-    # -- standing by --------------------------------------------------------------------------------------------------
-
-    async def _stand_by(self) -> Term | None:
-        """Ask, and take over by force what is held in silence. ``None``: standing by was given up."""
-        silence = Silence(self.services.roster, self.key, self._takeover, self.policy.grace, self.services.clock)
-        try:
-            hold = await self._ask(silence)
-            if hold is not None:
-                return Term(self, hold)
-            return await self._take_over(silence) if self._still_asks() and self._overdue(silence) else None
-        finally:
-            self._claim = None  # it was about this holder
-
-    async def _ask(self, silence: Silence) -> Hold | None:
-        identity = self.candidate.identity
-        asking = self._authority.acquire(self.resource, owner=identity.connection_id, owner_id=identity.owner_id)
-        return await self._hold_of(
-            asking,
-            lambda: self._still_asks() and not self._overdue(silence),
-            lambda: silence.left(self._rank),
-        )
-
-    async def _take_over(self, silence: Silence) -> Term | None:
-        identity = self.candidate.identity
-        silent_for = max(silence.lasted(), self._claim.silent_for if self._claim is not None else 0.0)
-        taking = self._authority.take_over(
-            self.resource,
-            owner=identity.connection_id,
-            owner_id=identity.owner_id,
-            wanted=lambda: self._overdue(silence),
-        )
-        hold = await self._hold_of(taking, lambda: self._still_asks() and self._overdue(silence), lambda: None)
-        return None if hold is None else Term(self, hold, silent_for)
-
-    async def _hold_of(
-        self,
-        request: Coroutine[Any, Any, Hold],
-        goes_on: Callable[[], bool],
-        look_again: Callable[[], float | None],
-    ) -> Hold | None:
-        """What the request gets, ``None`` if it was given up. Cancelled, it leaves no lock behind."""
-        asking = self.services.tasks.start(request, f"acquire {self.key}", supervised=False)
-        try:
-            await self.changes.follow(asking, goes_on, look_again)
-        except asyncio.CancelledError:
-            if not asking.cancelled() and asking.exception() is None:
-                asking.result().release()
-            raise
-        return None if asking.cancelled() else asking.result()
-
-    def _still_asks(self) -> bool:
-        if self.barred() is not None or self._resign is not None:
-            return False
-        place = self._place()
-        if place != self._rank:
-            self.enter(Waiting(True, place))
-        return self._patience(place) is not None
-
-    @property
-    def _takeover(self) -> Takeover:
-        """Force is only safe where the old holder's late writes are refused, and needless where ownership expires."""
-        guarantees = self._authority.guarantees
-        return self.policy.takeover if guarantees.fenced and not guarantees.timeout_based else Takeover.never
-
-    @property
-    def _rank(self) -> int:
-        return self.status.rank if isinstance(self.status, Waiting) else 0
-
-    def _overdue(self, silence: Silence) -> bool:
-        """Whether the holder has been silent for too long."""
-        return self._claims() or silence.left(self._rank) == 0.0
-
-    def _claims(self) -> bool:
-        """Whether the holder is the one that is known to hang, as far as anybody has heard."""
-        return self._claim is not None and self._claim.sign == self._sign()
-
-    def _sign(self) -> Sign | None:
-        return self.services.roster.sign(self.key, self.services.clock.monotonic())
 
     # -- news ---------------------------------------------------------------------------------------------------------
 
