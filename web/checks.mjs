@@ -186,6 +186,9 @@ export function nameOf(error) {
   }
 }
 
+/** A string of RFC 9651. @param {string} text printable ASCII */
+export const quoted = (text) => `"${text.replace(/["\\]/g, "\\$&")}"`;
+
 /** @param {Uint8Array} bytes */
 const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 

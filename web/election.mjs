@@ -1,5 +1,5 @@
 /** One page's candidacy for one resource, and the loop that runs while it leads. */
-import { Emitter, LeadershipLost, TabhelmError, bad, checkNumber, message, nameOf, plain } from "./checks.mjs";
+import { Emitter, LeadershipLost, TabhelmError, bad, checkNumber, message, nameOf, plain, quoted } from "./checks.mjs";
 import { deferred } from "./session.mjs";
 
 /** @typedef {import("./session.mjs").Session} Session */
@@ -11,7 +11,7 @@ import { deferred } from "./session.mjs";
 /** A string of RFC 9651 holds printable ASCII only. @param {string} what @param {string} text */
 function fieldString(what, text) {
   if (!/^[\x20-\x7e]*$/.test(text)) throw bad(what, text, "printable ASCII is expected in an HTTP header");
-  return `"${text.replace(/["\\]/g, "\\$&")}"`;
+  return quoted(text);
 }
 
 class LeaderContext {

@@ -2,7 +2,7 @@
  * Sending in the page: the engine empties a queue in this page's name, and asks the page's own functions: `send`, `sendBatch`,
  * `headers` (docs/queue.md), `fenceHeaders`, `leaseHeaders`. Part of extras.mjs.
  */
-import { bad, message, nameOf } from "./checks.mjs";
+import { bad, message, nameOf, quoted } from "./checks.mjs";
 import { core } from "./core.mjs";
 import { unboxed } from "./payloads.mjs";
 
@@ -11,9 +11,6 @@ import { unboxed } from "./payloads.mjs";
 
 const LOOK_MS = 250; // how often a page that sends looks whether its engine may still count on it
 const STATUSES = ["committed", "duplicate", "rejected", "retry", "skipped"];
-
-/** @param {string} text */
-const quoted = (text) => `"${text.replace(/["\\]/g, "\\$&")}"`;
 
 /** Listen to what the engine asks of this tab's functions. Once for each tab. @param {Inside} inside */
 export function attend(inside) {
