@@ -9,16 +9,16 @@ nothing; ``pageshow`` joins again under a new connection, and the same elections
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tabhelm.errors import InvalidName, InvalidPolicy, LockWithdrawn, NoAuthority
+from tabhelm.host.doubting_locks import DoubtingLocks
 from tabhelm.host.stillness import BEATS, Stillness
 from tabhelm.json_text import is_number
 from tabhelm.names import check_part, check_protocol, check_scope, engine_lock
-from tabhelm.ports import HeldLock, LifecycleEvent, LockEnd, Locks, LockSnapshot, PageLifecycle, Ports
-from tabhelm.ports.locks import LockMode
+from tabhelm.ports import LifecycleEvent, PageLifecycle, Ports
 from tabhelm.presence import Identity, TabMemory, claim_identity
 from tabhelm.presence.identity import draw_id
 from tabhelm.services import Services
@@ -87,7 +87,7 @@ class PageHost:
         self._options = options
         beat = options.stall_after / BEATS
         self._stillness = Stillness(ports.clock, beat, self._patience, self._stood_still, self._going)
-        self._ports = replace(ports, locks=_DoubtingLocks(ports.locks, self._stillness.stood_still))
+        self._ports = replace(ports, locks=DoubtingLocks(ports.locks, self._stillness.stood_still))
         self._engine_id = ports.entropy.token_bytes(16).hex()
         self._tab: Tab | None = None
         self._lockless: str | None = None
@@ -282,61 +282,3 @@ class _Remembered:
 
     def write(self, tab_id: str, generation: int) -> None:
         self._memory.write(tab_id, generation)
-
-
-class _DoubtingLock:
-    """A lock that its holder does not believe in after standing still, whatever the browser still says."""
-
-    def __init__(self, lock: HeldLock, stood_still: Callable[[], bool]) -> None:
-        self._lock = lock
-        self._stood_still = stood_still
-
-    @property
-    def name(self) -> str:
-        return self._lock.name
-
-    @property
-    def held(self) -> bool:
-        return not self._stood_still() and self._lock.held
-
-    @property
-    def ended(self) -> LockEnd | None:
-        return self._lock.ended
-
-    def release(self) -> None:
-        self._lock.release()
-
-    def on_end(self, callback: Callable[[LockEnd], None]) -> None:
-        self._lock.on_end(callback)
-
-
-class _DoubtingLocks:
-    """The locks of the tab's elections. Those of the page itself (owner ``""``) outlive a standstill."""
-
-    def __init__(self, locks: Locks, stood_still: Callable[[], bool]) -> None:
-        self._locks = locks
-        self._stood_still = stood_still
-
-    async def acquire(
-        self,
-        name: str,
-        *,
-        owner: str = "",
-        mode: LockMode = "exclusive",
-        if_available: bool = False,
-        steal: bool = False,
-    ) -> HeldLock | None:
-        lock = await self._locks.acquire(name, owner=owner, mode=mode, if_available=if_available, steal=steal)
-        return lock if lock is None or not owner else _DoubtingLock(lock, self._stood_still)
-
-    def admit(self, owner: str) -> None:
-        self._locks.admit(owner)
-
-    def drop(self, owner: str) -> None:
-        self._locks.drop(owner)
-
-    def admitted(self, owner: str) -> bool:
-        return self._locks.admitted(owner) and not (owner and self._stood_still())
-
-    async def query(self) -> LockSnapshot:
-        return await self._locks.query()
