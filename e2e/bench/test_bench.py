@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e.bench.elections import from_a_page, from_python
 from e2e.bench.queues import claim_rows, enqueue_rows, flush_rows
 from e2e.bench.rows import Row
-from e2e.bench.run import missed_goals
+from e2e.bench.run import main, missed_goals
 from e2e.kit import Site
 
 from tabhelm.testing import ChaosBrowser
@@ -35,6 +38,23 @@ def test_each_goal_that_is_missed_is_told() -> None:
         "receiver: 1,999 ops/s, goal ≥ 2,000",
         "receiver: memory +10.1 MiB over 100,000 operations, goal ≤ 10",
     ]
+
+
+async def test_a_goal_that_is_missed_ends_it_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [Row.of("bad", [8.0], [2.0], at_most=3.0)]
+
+    async def measured(*_: object) -> tuple[list[Row], list[dict[str, Any]]]:
+        return rows, []
+
+    monkeypatch.setattr("e2e.bench.run.run", measured)
+    assert await asyncio.to_thread(main, ["--only", "claim"]) == 1
+    out, err = capsys.readouterr()
+    assert "goal missed: bad beside raw: ratio 4.00, goal ≤ 3\n" in err
+    assert json.loads(out)["missed"] == ["bad beside raw: ratio 4.00, goal ≤ 3"]
+    rows.clear()
+    assert await asyncio.to_thread(main, ["--only", "claim"]) == 0
 
 
 @pytest.mark.thorough

@@ -63,8 +63,7 @@ class DeviceSite:
 
     def totals(self) -> dict[str, int]:
         """The receiver's counters."""
-        found: dict[str, int] = self.receivers[0].metrics.snapshot()["totals"]
-        return found
+        return {str(what): count for what, count in self.receivers[0].metrics.snapshot()["totals"].items()}
 
     def refused(self) -> int:
         """How many requests the receiver has refused for their token."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,15 +24,6 @@ FILES = {
     "pyodide/pyodide.mjs": b"export {};",
     "pyodide/python_stdlib.zip": b"PK zip",
 }
-
-
-def until(happened: Callable[[], object], what: str) -> None:
-    """Ask again and again, for at most ten seconds."""
-    # Not by asyncio.run(): it would leave the loop that pytest-asyncio keeps for its next test to nobody, unclosed.
-    deadline = time.monotonic() + 10
-    while not happened():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.005)
 
 
 @dataclass

@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tabhelm.testing import wait_for
 from tabhelm_build.demo_server import DemoServer
 
-from .conftest import Writer, until
+from .conftest import Writer
 
 
 class Sending(threading.Thread):
@@ -41,11 +42,13 @@ def payloads(server: DemoServer, writer: Writer) -> list[Any]:
     return [effect["payload"] for effect in server.effects() if effect["resource"] == writer.resource]
 
 
-def test_a_held_write_of_an_old_leader_is_late_and_refused(server: DemoServer, writer: Callable[..., Writer]) -> None:
+async def test_a_held_write_of_an_old_leader_is_late_and_refused(
+    server: DemoServer, writer: Callable[..., Writer]
+) -> None:
     old, new = writer(epoch=1), writer(epoch=2, owner="bob")
     server.faults(hold=True, count=1)
     late = Sending(old, "late")
-    until(lambda: server.held() == 1, "the write is held")
+    await wait_for(lambda: server.held() == 1, 10, "the write is held")
     assert outcomes(server, old) == [("held", False)]
     assert new.send("new").status_code == 200, "only the first was to be held"
     server.faults(release=True)
@@ -54,7 +57,9 @@ def test_a_held_write_of_an_old_leader_is_late_and_refused(server: DemoServer, w
     assert payloads(server, old) == ["new"]
 
 
-def test_a_held_write_is_applied_though_its_sender_is_gone(server: DemoServer, writer: Callable[..., Writer]) -> None:
+async def test_a_held_write_is_applied_though_its_sender_is_gone(
+    server: DemoServer, writer: Callable[..., Writer]
+) -> None:
     ann = writer()
     server.faults(hold=True)
     with pytest.raises(httpx.ReadTimeout):
@@ -64,8 +69,8 @@ def test_a_held_write_is_applied_though_its_sender_is_gone(server: DemoServer, w
     server.faults()
     assert server.held() == 1, "{} ends the faults for later requests; what is held stays"
     server.faults(release=True)
-    until(lambda: payloads(server, ann) == ["orphan"], "the orphan is applied")
-    until(lambda: outcomes(server, ann)[0][0] == 200, "its outcome is logged")
+    await wait_for(lambda: payloads(server, ann) == ["orphan"], 10, "the orphan is applied")
+    await wait_for(lambda: outcomes(server, ann)[0][0] == 200, 10, "its outcome is logged")
 
 
 def test_an_answer_is_dropped_after_the_commit(server: DemoServer, writer: Callable[..., Writer]) -> None:
@@ -209,7 +214,7 @@ def test_a_request_is_delivered_twice(server: DemoServer, writer: Callable[..., 
     assert ann.send("next").status_code == 200
 
 
-def test_a_copy_of_a_request_comes_later(server: DemoServer, writer: Callable[..., Writer]) -> None:
+async def test_a_copy_of_a_request_comes_later(server: DemoServer, writer: Callable[..., Writer]) -> None:
     old, new = writer(epoch=1), writer(epoch=2, owner="bob")
     server.faults(echo_ms=200, count=1)
     assert old.send("once").status_code == 200
@@ -218,5 +223,7 @@ def test_a_copy_of_a_request_comes_later(server: DemoServer, writer: Callable[..
     def echoes() -> list[dict[str, Any]]:
         return [entry for entry in server.requests() if entry.get("echo") and entry["resource"] == old.resource]
 
-    until(lambda: [(e["outcome"], e["answered"]) for e in echoes()] == [(409, False)], "the copy is refused")
+    await wait_for(
+        lambda: [(e["outcome"], e["answered"]) for e in echoes()] == [(409, False)], 10, "the copy is refused"
+    )
     assert payloads(server, old) == ["once", "newer"]

@@ -15,10 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tabhelm.testing import wait_for
 from tabhelm_build.demo_app import ROOT
 from tabhelm_build.demo_server import DemoServer
 
-from .conftest import Writer, until
+from .conftest import Writer
 
 SOURCES = {**os.environ, "PYTHONPATH": str(ROOT / "py_src")}
 
@@ -91,7 +92,7 @@ def test_ended_by_a_signal_it_leaves_nothing(number: signal.Signals, tmp_path: P
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX")
-def test_it_cannot_outlive_a_parent_that_is_killed() -> None:
+async def test_it_cannot_outlive_a_parent_that_is_killed() -> None:
     program = (
         "import time; from tabhelm_build.demo_server import DemoServer\n"
         "with DemoServer(dist=None) as s: print(s.url, flush=True); time.sleep(60)"
@@ -102,7 +103,7 @@ def test_it_cannot_outlive_a_parent_that_is_killed() -> None:
         assert answers(url)
         parent.kill()
         parent.wait()
-        until(lambda: not answers(url), "the server ended with its parent")
+        await wait_for(lambda: not answers(url), 10, "the server ended with its parent")
 
 
 def test_killed_it_comes_back_with_its_port_and_its_memory() -> None:
@@ -122,13 +123,13 @@ def test_killed_it_comes_back_with_its_port_and_its_memory() -> None:
     assert not database.exists()
 
 
-def test_what_it_holds_does_not_keep_it() -> None:
+async def test_what_it_holds_does_not_keep_it() -> None:
     with DemoServer(dist=None) as server:
         server.faults(hold=True)
         ann = Writer(server.url)
         sending = threading.Thread(target=lambda: pytest.raises(httpx.TransportError, ann.send, "held"), daemon=True)
         sending.start()
-        until(lambda: server.held() == 1, "the write is held")
+        await wait_for(lambda: server.held() == 1, 10, "the write is held")
         server.stop()
         sending.join(10)
         assert not sending.is_alive()
