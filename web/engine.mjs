@@ -24,6 +24,7 @@ const OURS = new Set(["gone", "stalled", "answering"]);
 const isText = (/** @type {unknown} */ value) => typeof value === "string" && value !== "";
 const isTime = (/** @type {unknown} */ value) => typeof value === "number" && Number.isFinite(value);
 const SUSPEND = '{"type":"suspend"}';
+const CUT = '{"type":"cut"}';
 const RESUME = '{"type":"resume"}';
 /** @param {string} code @param {string} message */
 const problem = (code, message) => ({ code, message });
@@ -454,6 +455,11 @@ export class Engine {
     if (this.#sessions.get(session.id) !== session) return;
     this.#forget(session);
     session.link.port.close();
+    if (reason === "pagehide" && this.#sessions.size === 0 && this.#deliver) {
+      // First of all: a transaction that stands still with us keeps everybody else out of the database, for a minute.
+      this.#away = true;
+      this.#hand("", CUT);
+    }
     if (session.known) this.#hand(session.id, JSON.stringify({ type: "gone", reason }));
     if (this.#sessions.size === 0) this.suspend(); // the last page may be in the cache, and we with it in some milliseconds
     // Pages that found us silent are with another engine now, but keep this worker alive: nobody would ever end it.

@@ -23,7 +23,8 @@ from .lane import QUEUE, drained, open_queue
 _SAID = "history "
 """What a page says on its console is known outside even if it is killed a moment later."""
 _OPTIONS = {"sendTimeoutMs": 1_500}
-_PATIENCE = 60.0
+_PATIENCE = 100.0
+"""Seconds; longer than the minute after which Chromium ends a transaction whose engine stands still."""
 _STOPPED = 2.5 * STALL_MS / 1000
 """The longest that a process stands still."""
 

@@ -97,7 +97,11 @@ class ReopeningDatabase:
         self._database.subscribe(callback)
 
     def suspend(self) -> None:
-        """Close the connection until ``resume``; what runs in it still completes. Harmless when it is closed."""
+        """Close the connection until ``resume``; harmless when it is closed.
+
+        What runs in it is aborted. Whoever may be suspended at any moment could not end it, and an open transaction
+        keeps everybody else's waiting: Chromium ends it after a minute.
+        """
         self._suspended = True
         self._database.close()
 

@@ -592,6 +592,27 @@ async def transactions_begin_in_the_order_of_the_calls(here: Ports, there: Ports
         database.close()
 
 
+async def closing_cuts_off_what_runs(here: Ports, there: Ports) -> None:
+    # Else a page that goes into the back/forward cache in the midst of a transaction keeps all others waiting.
+    name = fresh(here, "db")
+    mine, theirs = opened(here, name), opened(there, name)
+    running: list[str] = []
+
+    async def endless(tx: Transaction) -> None:
+        await tx.put_all("items", [{"id": "half"}])
+        running.append("yes")
+        while True:
+            await tx.get("items", "half")
+
+    task = spawn(mine.transaction(["items"], "readwrite", endless))
+    await eventually(here, lambda: running == ["yes"], "the transaction runs")
+    mine.close()
+    await raised(DatabaseClosed, task)
+    await put_items(theirs, {"id": "whole"})
+    assert [record["id"] for record in await all_of(theirs, "items")] == ["whole"]
+    theirs.close()
+
+
 CASES = cases(
     transactions_begin_in_the_order_of_the_calls,
     success_means_complete,
@@ -618,5 +639,6 @@ CASES = cases(
     a_cancelled_caller_writes_all_or_nothing,
     a_writer_waits_for_the_writer_before_it,
     a_closed_database_is_closed_and_a_new_one_opens,
+    closing_cuts_off_what_runs,
     many_may_open_at_once,
 )

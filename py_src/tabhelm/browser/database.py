@@ -119,11 +119,16 @@ class _Watch:
         self._looks.pop(transaction, None)
         self._reads.discard(transaction)
         if self._closed:
-            self.close()
+            self._rest()
 
     def close(self) -> None:
-        """No transaction begins any more."""
+        """No transaction begins any more, and those that run are cut off."""
         self._closed = True
+        for transaction in list(self._looks):
+            transaction.cut_off(DatabaseClosed(f"database {self._database!r} was closed by close()"))
+        self._rest()
+
+    def _rest(self) -> None:
         if not self._looks and self._proxy is not None:
             js().clearTimeout(self._timer)
             self._proxy.destroy()

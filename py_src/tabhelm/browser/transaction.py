@@ -215,6 +215,16 @@ class BrowserTransaction:
         except js_exception():
             pass  # it has completed, or is aborting already: its own event comes, or came
 
+    def cut_off(self, failure: DatabaseError) -> None:
+        """Abort, unless it is being committed: then its own event says what came of it."""
+        try:
+            self._transaction.abort()
+        except js_exception():
+            return
+        if self._failure is None:
+            self._failure = failure
+        self._close_body()
+
     def give_up(self, failure: DatabaseError, *, unknown: bool) -> None:
         """The browser does not answer. What it will not abort, because it is committing, may still be written: that is
         waited for, unless ``unknown`` says that the failure admits it. The next transaction gets another connection."""

@@ -88,8 +88,10 @@ class EngineHost:
             self.services.events.ignored("no-session")
 
     def _engine_says(self, kind: str) -> None:
-        """The last page has gone, or one is there again. No session is left then."""
-        if kind == "suspend":
+        """The last page goes or has gone, or one is there again. No session is left then."""
+        if kind == "cut":
+            self.services.database.suspend()
+        elif kind == "suspend":
             self.services.suspend()
         elif kind == "resume":
             self.services.resume()

@@ -146,7 +146,8 @@ class Database(Protocol):
         """Call back when the connection opens, is closed by the browser, must give way to an upgrade, or is blocked."""
 
     def close(self) -> None:
-        """Close the connection for good; harmless when closed."""
+        """Close the connection for good, and abort what runs in it (``DatabaseClosed``) unless it is being committed;
+        harmless when closed."""
 
 
 class Databases(Protocol):

@@ -89,6 +89,8 @@ class SimulatedDatabase:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        for transaction in self._mine[:]:
+            transaction.cut_off(DatabaseClosed(f"database {self._name!r} was closed by its owner"))
 
     def on_lost(self, connection: Connection, event: DatabaseEvent) -> None:
         """The browser tells of a connection that is gone, or must go (``versionchange``)."""

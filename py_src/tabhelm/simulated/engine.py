@@ -59,6 +59,7 @@ class _Session:
 
 
 SUSPEND = json.dumps({"type": "suspend"})
+CUT = json.dumps({"type": "cut"})
 RESUME = json.dumps({"type": "resume"})
 Patience = Callable[[float, float], float]
 """How long a page may be late, by its limit and since when (seconds of its own clock): browsers hold back timers."""
@@ -362,6 +363,9 @@ class SimulatedEngine:
             return
         self._forget(session)
         session.port.close()
+        if reason == "pagehide" and not self._sessions and self._deliver is not None:
+            self._away = True
+            self._hand("", CUT)  # an open transaction that stands still keeps everybody else out of the database
         if session.known:
             self._hand(session.id, json.dumps({"type": "gone", "reason": reason}))
         if not self._sessions:

@@ -189,6 +189,11 @@ class AgentTransaction:
         if self.database.agent.alive:
             self.database.to_browser.send(self._abort)
 
+    def cut_off(self, error: Exception) -> None:
+        """Its owner closed the database: abort what is not being committed."""
+        if not self._commit_sent:
+            self._give_up(error)
+
     def _on_success(self, request: Request[Any], result: Any) -> None:
         if self._over:
             return
