@@ -189,19 +189,19 @@ class Crew:
             self._tell(f"{time.monotonic() - began:5.1f} s  {self.at}")
             await self._step(step)
         self.at = "after the last step"
-        last = await self._rest()
+        await self._rest()
         self._tell(f"{time.monotonic() - began:5.1f} s  at rest")
-        for letter in await last.evaluate("() => q.deadLetters()"):
-            dead = {"type": "operation-died", "queue": QUEUE, "operation": letter["id"], "reason": letter["reason"]}
-            self.recording.event(dead)
         self.recording.effects(await self.site.effects())
         self.requests += await self.site.requests()
 
-    async def _rest(self) -> ChaosTab:
+    async def _rest(self) -> None:
         tab = self.seats[SEATS[0]].tab
         await drained(tab, timeout=_PATIENCE)
+        # Whoever heard of a death may be gone or frozen, and a wipe takes the letter, too.
+        for letter in await tab.evaluate("() => q.deadLetters()"):
+            dead = {"type": "operation-died", "queue": QUEUE, "operation": letter["id"], "reason": letter["reason"]}
+            self.recording.event(dead)
         self.recording.rested(at=time.time())
-        return tab
 
     async def _step(self, step: Step) -> None:
         for seat in self.seats.values():
