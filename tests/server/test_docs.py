@@ -14,7 +14,6 @@ from databases import Database, Sqlite
 from receiver_kit import MakeClient, operation, token
 
 from tabhelm.fencing.http_form import token_header
-from tabhelm.server import Denied
 from tabhelm.server.asgi import Scope
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -55,8 +54,6 @@ async def test_snippets_about_who_sends(database: Database) -> None:
     authenticate, owns = snippets("receiver.md", "python")[1:3]
     applied: list[str] = []
     names: dict[str, Any] = {
-        "Denied": Denied,
-        "Scope": Scope,
         "apply": lambda effect, connection: applied.append(effect.subject),
         "store": database.store(),
     }

@@ -100,6 +100,21 @@ async def test_starlette(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not Path(f"{database}-wal").exists(), "the receiver was closed with its application"
 
 
+async def test_the_whole_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, file, text in (("DIST", "tabhelm.mjs", "export {};"), ("PAGES", "index.html", "<title>cases</title>")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / file).write_text(text)
+        monkeypatch.setenv(name, str(folder))
+    example = load("whole_app", str(tmp_path / "effects.db"), monkeypatch)
+    async with running(example.app) as http:
+        assert (await http.get("/")).text == "<title>cases</title>"
+        assert (await http.get("/tabhelm/tabhelm.mjs")).headers["content-type"].startswith("text/javascript")
+        sent = [operation("1", {"title": "Pump 7"}, "42"), operation("2", "no case", "43")]
+        assert statuses(await send(http, "/api/operations", token(), *sent)) == ["committed", "rejected"]
+    assert not (tmp_path / "effects.db-wal").exists(), "the receiver was closed with its application"
+
+
 async def test_fastapi(postgres_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     example = load("fastapi_app", postgres_database, monkeypatch)
     async with running(example.app) as http:
