@@ -13,7 +13,7 @@ Names appear in HTTP headers, database keys and support tickets: nothing that ne
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -66,6 +66,38 @@ def check_joined(what: str, parts: Mapping[str, str | None]) -> None:
         raise InvalidName(
             f"{longest} {_shown(given[longest])} makes {what} {length} characters long; at most {MAX_NAME} are allowed"
         )
+
+
+def unknown(what: str, key: str, known: Iterable[str]) -> str:
+    """What to tell somebody who gave a key that is not among ``known``: the one that was perhaps meant, and all."""
+    meant = nearest(key, known)
+    if meant and key.endswith("Ms") and not meant.endswith("Ms"):
+        meant += ", which is in seconds"
+    asked = f"did you mean {meant}? Known" if meant else "known"
+    return f"{what} {key!r} is unknown: {asked} are {', '.join(sorted(known))}"
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """The one among ``known`` that is ``key`` otherwise written (``maxHoldMs``, ``max_hold``), or but for one slip.
+
+    Not ``difflib``: it would be in every page's memory for the sake of a typing error.
+    """
+    plain = {_plain(name): name for name in sorted(known)}
+    word = _plain(key)
+    return plain.get(word) or next((name for other, name in plain.items() if _one_slip(word, other)), None)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").removesuffix("ms")
+
+
+def _one_slip(one: str, other: str) -> bool:
+    """Whether they differ by one letter (too many, too few, another), or by two that changed places."""
+    while one and other and one[0] == other[0]:
+        one, other = one[1:], other[1:]
+    while one and other and one[-1] == other[-1]:
+        one, other = one[:-1], other[:-1]
+    return max(len(one), len(other)) == 1 or (len(one) == 2 and one == other[::-1])
 
 
 def check_protocol(value: object) -> int:

@@ -237,8 +237,16 @@ def test_options_that_contradict_each_other_and_unknown_ones_are_refused() -> No
 
         async def main() -> None:
             a = join(world, "a")
-            with pytest.raises(InvalidOptions, match="'lane' is unknown: known are base_delay, batch"):
-                opened(a, lane=2)
+            with pytest.raises(InvalidOptions, match="'shape' is unknown: known are base_delay, batch") as caught:
+                opened(a, shape=2)
+            listed = str(caught.value).partition("known are ")[2].split(", ")
+            assert {"flush", "loop", "policy", "scope", "max_attempts"} <= set(listed) and listed == sorted(listed)
+            for slip, meant in (
+                *(("lane", "lanes"), ("flsh", "flush"), ("endpiont", "endpoint"), ("maxAttempts", "max_attempts")),
+                ("sendTimeoutMs", r"send_timeout, which is in seconds"),
+            ):
+                with pytest.raises(InvalidOptions, match=rf"'{slip}' is unknown: did you mean {meant}\?"):
+                    opened(a, **{slip: 2})
             with pytest.raises(InvalidOptions, match="'batch' is given beside options"):
                 opened(a, options=QueueOptions(), batch=2)
 
@@ -253,7 +261,8 @@ def test_a_page_gives_the_same_options_in_its_own_words() -> None:
     for wrong, said in (
         ({"sendTimeoutMs": 0}, "sendTimeoutMs 0 .*milliseconds"),
         ({"maxAttempts": 0}, "maxAttempts 0"),
-        ({"send_timeout": 1}, "'send_timeout' is unknown: known are .*sendTimeoutMs"),
+        ({"send_timeout": 1}, r"'send_timeout' is unknown: did you mean sendTimeoutMs\? Known are .*sendTimeoutMs"),
+        ({"shape": 1}, "'shape' is unknown: known are .*sendTimeoutMs"),
         ({"baseDelayMs": 2000, "maxDelayMs": 1000}, "maxDelayMs .*baseDelayMs"),
     ):
         with pytest.raises(InvalidOptions, match=said):

@@ -53,6 +53,34 @@ async def test_many_operations_with_partitions_and_ids_of_their_own_are_one_tran
 
 
 @simulated
+async def test_many_means_a_list_and_never_an_object_that_happens_to_be_walked(world: World) -> None:
+    a = join(world, "a")
+    queue = opened(a)
+    for given, kind in (({"title": "x"}, "dict"), ("title", "str"), (b"title", "bytes"), (Item(1), "Item"), (7, "int")):
+        with pytest.raises(InvalidPayload, match=f"items is of type {kind}: a list of payloads or Items is expected"):
+            await a.agent.start(queue.enqueue_many(given))  # type: ignore[arg-type]
+    assert (await a.agent.start(queue.stats())).queued == 0
+    assert len(await a.agent.start(queue.enqueue_many(n for n in range(3)))) == 3, "whatever else can be walked"
+
+
+@simulated
+async def test_an_item_in_the_words_of_javascript_is_refused_and_told_the_way(world: World) -> None:
+    # Taken as a payload it would be sent in the default partition, beside those that it should have waited for.
+    a = join(world, "a")
+    queue = opened(a)
+    inner = {"n": 1}
+    way_out = r"items\[1\] .*tabhelm\.queue\.Item\(payload, .*Item\(payload=\.\.\.\)"
+    for more in ({"partition": "case-9"}, {"id": "x"}, {"op_id": "x"}, {"id": "x", "partition": "case-9"}):
+        wrong = {"payload": inner, **more}
+        with pytest.raises(InvalidPayload, match=way_out):
+            await a.agent.start(queue.enqueue_many([inner, wrong]))
+    assert (await a.agent.start(queue.stats())).queued == 0
+    fine = [{"payload": 1}, {"partition": "case-9", "id": "x"}, {"payload": 1, "id": "x", "more": 1}]
+    wrapped = Item(payload={"payload": inner, "partition": "case-9"})
+    assert len(await a.agent.start(queue.enqueue_many([*fine, wrapped]))) == 4
+
+
+@simulated
 async def test_an_error_of_the_storage_names_the_ids_to_try_again_with(world: World) -> None:
     a = join(world, "a")
     queue = opened(a)

@@ -13,6 +13,7 @@ from tabhelm.election.takeover import Takeover
 from tabhelm.errors import InvalidName, InvalidOptions, InvalidPolicy
 from tabhelm.json_text import is_number
 from tabhelm.names import check_scope
+from tabhelm.names import unknown as unknown_key
 from tabhelm.presence import TabInfo
 
 Visible = Literal["any", "prefer", "require"]
@@ -140,7 +141,7 @@ class LeadershipPolicy:
             given = value[functions[0]]
             raise InvalidPolicy(f"policy key {functions[0]!r} {given!r:.60} is not valid: a function is expected")
         if unknown:
-            raise InvalidPolicy(f"policy key {unknown[0]!r} is unknown: known are {', '.join(sorted(_WIRE))}")
+            raise InvalidPolicy(unknown_key("policy key", unknown[0], _WIRE))
         known = {_WIRE[key][0]: _WIRE[key][1](key, item) for key, item in value.items() if item is not None}
         whole: dict[str, Any] = {field.name: field.default for field in fields(cls)} | known
         first, most = whole["backoff"] * 1000, whole["max_backoff"] * 1000

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from tabhelm.app_headers import HeaderSource, checked
 from tabhelm.errors import InvalidOptions
 from tabhelm.json_text import is_number
+from tabhelm.names import unknown
 from tabhelm.queue.sending import Sender
 
 Mode = Literal["batch", "single"]
@@ -93,7 +94,7 @@ class QueueOptions:
         """
         for key in value:
             if key not in _WIRE:
-                raise InvalidOptions(f"queue option {key!r} is unknown: known are {', '.join(sorted(_WIRE))}")
+                raise InvalidOptions(unknown("queue option", key, _WIRE))
         known: dict[str, Any] = {}
         for key, item in value.items():
             if item is None:
@@ -118,8 +119,9 @@ def options_from(given: QueueOptions | None, settings: Mapping[str, Any]) -> Que
     if given is not None and settings:
         raise InvalidOptions(f"queue option {min(settings)!r} is given beside options: put it into them")
     known = {field.name for field in fields(QueueOptions)}
-    if unknown := [key for key in settings if key not in known]:
-        raise InvalidOptions(f"queue option {unknown[0]!r} is unknown: known are {', '.join(sorted(known))}")
+    for key in settings:
+        if key not in known:
+            raise InvalidOptions(unknown("queue option", key, known | _BESIDE))
     return given or QueueOptions(**settings)
 
 
@@ -149,6 +151,8 @@ def _camel(name: str) -> str:
 
 _TIMES = {"send_timeout", "base_delay", "max_delay"}
 _FUNCTIONS = {"sender"}
+_BESIDE = {"flush", "loop", "policy", "scope"}
+"""What ``tab.queue`` takes beside these options: who does not find it there looks for it here."""
 _WIRE = {
     _camel(field.name) + ("Ms" if field.name in _TIMES else ""): field.name
     for field in fields(QueueOptions)

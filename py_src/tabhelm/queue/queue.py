@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tabhelm.queue.records import DEFAULT_PARTITION, Item, NewOperation, Operati
 from tabhelm.queue.shared import SharedQueue
 
 _REOPENINGS = 5
+_ITEM_KEYS = frozenset({"payload", "partition", "id", "op_id"})
 
 
 class Queue:
@@ -57,11 +58,12 @@ class Queue:
         Raises:
             InvalidPayload, IdentifierReused, QueueFull, QuotaExceeded, DatabaseError: as for ``enqueue``; the place in
                 a payload begins with ``items[3].payload``. Nothing was stored, except perhaps after a DatabaseError.
+            InvalidPayload: ``items`` is no list but one dict, text or the like; or one of them is an item as JavaScript
+                writes it, ``{"payload": ..., "partition": ...}``: here that is an ``Item``, also around such a payload.
         """
-        operations = [
-            self._new(f"items[{at}].", item if isinstance(item, Item) else Item(item), partition)
-            for at, item in enumerate(items)
-        ]
+        if isinstance(items, (Mapping, str, bytes, bytearray, memoryview)) or not isinstance(items, Iterable):
+            raise InvalidPayload(f"items is of type {type(items).__name__}: a list of payloads or Items is expected")
+        operations = [self._new(f"items[{at}].", _item(at, item), partition) for at, item in enumerate(items)]
         await self.enqueue_all(operations)
         return [operation.op_id for operation in operations]
 
@@ -190,6 +192,17 @@ class Queue:
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call back when something may have changed; returns the way to stop."""
         return self.shared.subscribe(listener)
+
+
+def _item(at: int, given: Any) -> Item:
+    if isinstance(given, Item):
+        return given
+    if isinstance(given, dict) and "payload" in given and len(given) > 1 and _ITEM_KEYS.issuperset(given):
+        raise InvalidPayload(
+            f"items[{at}] has the keys {', '.join(map(repr, given))}, as JavaScript writes an item: here it is "
+            "tabhelm.queue.Item(payload, partition, op_id); if it is a payload itself, wrap it: Item(payload=...)"
+        )
+    return Item(given)
 
 
 def _json(what: str, payload: Any) -> str:
