@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import InvalidName, NotJoined
 from tabhelm.leadership import Election, LeaderLoop
-from tabhelm.leadership.standing import Standing
+from tabhelm.leadership.standing import Standing, check_lead
 from tabhelm.locking import LockRequest, TabFlights, TabLocks, Who
 from tabhelm.messages import TabNote
 from tabhelm.names import QUEUE_RESOURCE, Resource
@@ -63,6 +63,7 @@ class Tab:
         *,
         policy: LeadershipPolicy | None = None,
         scope: str | None = None,
+        **settings: Never,
     ) -> Election:
         """Stand for ``resource``; ``loop`` runs while this tab leads it. One election for each resource and scope.
 
@@ -70,7 +71,9 @@ class Tab:
             InvalidName: a name is not allowed, or reserved (``offline-queue``: a queue's leader is ``queue``'s).
             NotJoined: the tab has left.
             AlreadyStanding: this tab stands for the resource already.
+            TypeError: ``loop`` is no async function, or an argument is the policy's.
         """
+        check_lead(resource, loop, settings)
         if resource == QUEUE_RESOURCE:
             raise InvalidName(
                 f"resource {resource!r} is reserved for queues: their leader is tab.queue(name, endpoint=...) or "

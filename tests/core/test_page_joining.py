@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -155,12 +156,79 @@ def test_a_loop_that_is_no_async_function_says_so(caplog: pytest.LogCaptureFixtu
     async def test(world: World) -> None:
         page = open_page(world, "a")
         tab = await page.join()
-        election = page.lead(tab, loop=lambda context: None)
+        election = page.lead(tab, loop=lambda context: context.epoch)
         await world.until(lambda: isinstance(election.status, BackingOff) and election.status.reason == "loop-failed")
 
     with caplog.at_level(logging.ERROR, "tabhelm"):
         run(1, test)
     assert "write `async def` before it" in caplog.text
+
+
+def test_a_loop_that_surely_is_no_async_function_is_refused_at_once() -> None:
+    class Loops:
+        def method(self, context: LeaderContext) -> None:
+            context.progress()
+
+        async def fine(self, context: LeaderContext) -> None:
+            await context.sleep(1000)
+
+    def forever(context: LeaderContext) -> None:
+        while True:
+            context.progress()
+
+    def early(context: LeaderContext) -> None:
+        if context.epoch:
+            return
+        print(context)
+
+    def generator(context: LeaderContext) -> Any:
+        yield
+
+    async def stream(context: LeaderContext) -> Any:
+        yield
+
+    def queued(context: LeaderContext, queue: Any) -> None:
+        return None
+
+    def hands_on(context: LeaderContext) -> Any:
+        return Loops().fine(context) if context.epoch else None
+
+    async def test(world: World) -> None:
+        page = open_page(world, "a")
+        tab = await page.join()
+        queue = page.call(lambda: tab.queue("q"))
+        for loop in (forever, early, generator, stream, Loops().method, lambda context: None, "loop"):
+            for resource, name in (("r", "r"), (queue, "q")):
+                with pytest.raises(TypeError, match=f"leader loop of '{name}' is no async function: write `async def`"):
+                    page.lead(tab, resource, loop)
+        with pytest.raises(TypeError, match="leader loop of 'other' is no async function"):
+            page.call(lambda: tab.queue("other", loop=queued))  # type: ignore[arg-type]
+        assert not tab._tab.elections
+        unsure = (hands_on, lambda context: hands_on(context), partial(hands_on), Loops().fine)
+        for number, given in enumerate(unsure):
+            await led_by(world, page.lead(tab, f"r{number}", given))
+
+    run(1, test)
+
+
+def test_what_belongs_into_the_policy_is_shown_the_way() -> None:
+    async def waits(context: LeaderContext) -> None:
+        await context.sleep(1000)
+
+    async def test(world: World) -> None:
+        page = open_page(world, "a")
+        tab = await page.join()
+        for lead in (tab.lead, tab._tab.lead):
+            for given, says in (
+                ("visible", r"lead\(\) takes no 'visible': say policy=LeadershipPolicy\(visible=\.\.\.\)"),
+                ("maxHold", r"lead\(\) takes no 'maxHold': say policy=LeadershipPolicy\(max_hold=\.\.\.\)"),
+                ("colour", r"lead\(\) got an unexpected keyword argument 'colour'"),
+            ):
+                with pytest.raises(TypeError, match=says):
+                    page.call(lambda lead=lead, given=given: lead("r", waits, **{given: "prefer"}))
+        assert not tab._tab.elections
+
+    run(1, test)
 
 
 @pytest.mark.parametrize(

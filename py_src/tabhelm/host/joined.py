@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import EllipsisType, TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Never, TypeVar
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import AlreadyStanding
@@ -13,6 +13,7 @@ from tabhelm.host.diagnosis import diagnosis
 from tabhelm.host.page import PageHost, check_words
 from tabhelm.host.reporting import ReportingSender, report, reporting, reporting_queue
 from tabhelm.leadership import Election, LeaderLoop
+from tabhelm.leadership.standing import check_lead, check_loop
 from tabhelm.locking import LockRequest
 from tabhelm.names import QUEUE_RESOURCE, check_scope
 from tabhelm.observe import Events, Metrics, Reign
@@ -103,6 +104,7 @@ class JoinedTab:
         *,
         policy: LeadershipPolicy | None = None,
         scope: str | None = None,
+        **settings: Never,
     ) -> Election:
         """Stand for ``resource``; ``async def loop(context)`` runs while this tab leads it.
 
@@ -115,7 +117,9 @@ class JoinedTab:
             InvalidName: a name is not allowed, or reserved.
             NotJoined: the tab has left.
             AlreadyStanding: this tab stands for the resource already.
+            TypeError: ``loop`` is no async function, or an argument is the policy's.
         """
+        check_lead(resource.name if isinstance(resource, Queue) else resource, loop, settings)
         if not isinstance(resource, Queue):
             return self._tab.lead(resource, reporting(resource, loop), policy=policy, scope=scope)
         key = resource.shared.resource
@@ -153,6 +157,8 @@ class JoinedTab:
         options = options_from(options, settings)
         if options.sender is not None:
             options = replace(options, sender=ReportingSender(name, as_sender(options.sender)))
+        if loop is not None:
+            check_loop(name, loop)
         own = None if loop is None else reporting_queue(name, loop)
         return self._tab.queue(name, scope=scope, loop=own, flush=flush, policy=policy, options=options)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from dis import Instruction, get_instructions
+from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR, CO_ITERABLE_COROUTINE, iscoroutinefunction
+from types import FunctionType, MethodType
 
 from tabhelm.election import LeadershipPolicy
 from tabhelm.errors import AlreadyStanding
@@ -12,8 +16,57 @@ from tabhelm.leadership.candidacy import OVERRUN, Candidacy
 from tabhelm.leadership.election import Election
 from tabhelm.leadership.office import Candidate, ElectionServices, LeaderLoop
 from tabhelm.leadership.states import State, Stopped
-from tabhelm.names import Resource
+from tabhelm.names import Resource, nearest
 from tabhelm.observe import ActingMonitor
+
+
+def check_lead(name: str, loop: object, settings: Mapping[str, object]) -> None:
+    """Check what an app gave to ``lead()``; ``settings`` are the keyword arguments that it does not take.
+
+    Raises:
+        TypeError: there is one, or the loop is no async function.
+    """
+    check_loop(name, loop)
+    known = {field.name for field in fields(LeadershipPolicy)}
+    for key in settings:
+        if meant := key if key in known else nearest(key, known):
+            raise TypeError(f"lead() takes no {key!r}: say policy=LeadershipPolicy({meant}=...)")
+        raise TypeError(f"lead() got an unexpected keyword argument {key!r}")
+
+
+def check_loop(name: str, loop: object) -> None:
+    """Check that a leader loop may be an async function: what cannot be told (a wrapper, a lambda) may.
+
+    Raises:
+        TypeError: surely it is none: it would fail in every tenure.
+    """
+    function = loop.__func__ if isinstance(loop, MethodType) else loop
+    if not callable(function) or (isinstance(function, FunctionType) and _gives_nothing_to_await(function)):
+        raise TypeError(f"the leader loop of {name!r} is no async function: write `async def` before it")
+
+
+def _gives_nothing_to_await(function: FunctionType) -> bool:
+    if iscoroutinefunction(function):
+        return False
+    flags = function.__code__.co_flags
+    if flags & CO_ITERABLE_COROUTINE:
+        return False
+    return bool(flags & (CO_GENERATOR | CO_ASYNC_GENERATOR)) or _returns_only_none(function)
+
+
+def _returns_only_none(function: FunctionType) -> bool:
+    """Whether every ``return`` is a bare one: then it is no wrapper of an async function either."""
+    before: Instruction | None = None
+    for step in get_instructions(function):
+        if step.opname.startswith("RETURN_CONST"):
+            if step.argval is not None:
+                return False
+        elif step.opname.startswith("RETURN_") and (
+            step.is_jump_target or before is None or before.opname != "LOAD_CONST" or before.argval is not None
+        ):
+            return False
+        before = step
+    return True
 
 
 class Standing:
