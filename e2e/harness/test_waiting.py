@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from playwright.async_api import Error as PlaywrightError
 
-from tabhelm.testing import ChaosBrowser, WaitTimeout, wait_for
+from tabhelm.testing import ChaosBrowser, ScriptError, TabGone, WaitTimeout, wait_for
 
 
 async def test_wait_for_returns_the_true_answer() -> None:
@@ -35,6 +36,20 @@ async def test_until_survives_a_navigation_and_names_the_tab(browser: ChaosBrows
         await a.until("() => location.pathname === '/third'", 0.1, "a third page")
     await a.hang(2)
     with pytest.raises(WaitTimeout, match="the tab did not answer"):
+        await a.until("() => true", 0.5)
+
+
+async def test_until_names_the_expression_that_threw_and_the_pages_error(browser: ChaosBrowser, site: str) -> None:
+    a = await browser.new_tab(site)
+    with pytest.raises(ScriptError) as caught:
+        await a.until("() => document.querySelector('#none').textContent === 'x'", 10, "the text")
+    said = str(caught.value)
+    assert said.startswith("waited for the text in tab 1 (")
+    assert "() => document.querySelector('#none').textContent === 'x'" in said
+    assert "TypeError: Cannot read properties of null" in said and "Page.evaluate" not in said
+    assert isinstance(caught.value.__cause__, PlaywrightError)
+    await a.close()
+    with pytest.raises(TabGone):
         await a.until("() => true", 0.5)
 
 

@@ -10,8 +10,9 @@
         await b.crash()
         await a.thaw()
 
-:mod:`tabhelm.testing.pytest_plugin` has the fixtures; ``pip install tabhelm[test]`` has what they need (Playwright,
-Selenium, pytest-asyncio). The tabs need a Chromium on the machine, which Playwright neither downloads nor starts here.
+:mod:`tabhelm.testing.pytest_plugin` has the fixtures; ``pip install '.[test]'`` in a checkout has what they need
+(Playwright, Selenium, pytest-asyncio). The tabs need a Chromium on the machine, which Playwright neither downloads nor
+starts here.
 Cases for every engine are written against :mod:`tabhelm.testing.driver`, which Firefox and WebKitGTK have as well;
 :mod:`tabhelm.testing.pytest_engines` has the fixtures.
 The names below are loaded when first used, so that :mod:`tabhelm.testing.history` works without Playwright.
@@ -76,7 +77,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in ("playwright", "selenium"):
             raise ModuleNotFoundError(
-                f"tabhelm.testing.{name} needs {error.name.partition('.')[0]}: pip install tabhelm[test]",
+                f"tabhelm.testing.{name} needs {error.name.partition('.')[0]}: in a checkout of tabhelm, "
+                "pip install '.[test]'",
                 name=error.name,
             ) from error
         raise

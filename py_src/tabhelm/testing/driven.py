@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from .errors import TabGone, TabUnresponsive, WaitTimeout
+from .errors import ChaosError, ScriptError, TabGone, TabUnresponsive, WaitTimeout
 from .process import process_running, process_state
-from .waiting import wait_for
+from .waiting import threw, wait_for
 
 # A message, not a timer: timers of a hidden page come once a second.
 HANG = """(ms) => {
@@ -85,7 +85,9 @@ class ProcessTab(ABC):
             except Exception as error:
                 if self._on_its_way(error):
                     return None
-                raise
+                if isinstance(error, ChaosError) and not isinstance(error, ScriptError):
+                    raise
+                raise ScriptError(threw(what, js, str(error))) from error
 
         try:
             return await wait_for(ask, timeout, what)

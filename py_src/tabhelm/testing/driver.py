@@ -61,6 +61,7 @@ class DrivenTab(Protocol):
 
         Raises:
             WaitTimeout: it stayed false for ``timeout`` seconds, or the page did not answer.
+            ScriptError: ``js`` threw; the message names it and the page's error.
         """
         ...
 

@@ -3,7 +3,7 @@
 ChaosError
 ├── BrowserGone                      the browser process ended or never came up; carries its last words
 ├── TabGone                          the tab is closed or its renderer died
-├── ScriptError                      the code that was to run in the page threw; of engines without Playwright
+├── ScriptError                      code that was to run in the page threw; of ``until``, or without Playwright
 ├── TabUnresponsive (TimeoutError)   the tab did not answer in time: it hangs, is stopped, or the machine is overloaded
 └── WaitTimeout (AssertionError)     an awaited condition did not become true
 
@@ -30,7 +30,8 @@ class TabUnresponsive(ChaosError, TimeoutError):
 
 
 class ScriptError(ChaosError):
-    """Code that was evaluated in a page threw; the message holds the page's error. Of engines without Playwright."""
+    """Code that was evaluated in a page threw; the message holds the page's error. Of ``until``, and where there is no
+    Playwright of ``evaluate``."""
 
 
 class WaitTimeout(ChaosError, AssertionError):

@@ -16,9 +16,9 @@ from urllib.parse import urljoin
 from playwright.async_api import CDPSession, ConsoleMessage, Page
 from playwright.async_api import Error as PlaywrightError
 
-from .errors import BrowserGone, ChaosError, TabGone, TabUnresponsive, WaitTimeout
+from .errors import BrowserGone, ChaosError, ScriptError, TabGone, TabUnresponsive, WaitTimeout
 from .process import memory_pss, process_running, process_state
-from .waiting import wait_for
+from .waiting import threw, wait_for
 
 if TYPE_CHECKING:
     from .browser import ChaosBrowser
@@ -118,6 +118,7 @@ class ChaosTab:
 
         Raises:
             WaitTimeout: it stayed false for ``timeout`` seconds, or the page did not answer.
+            ScriptError: ``js`` threw; names it and the page's error.
         """
         what = f"{what or js[:200]} in {self._label}"
         deadline = time.monotonic() + timeout
@@ -128,7 +129,7 @@ class ChaosTab:
             except PlaywrightError as error:
                 if "context was destroyed" in error.message or "Cannot find context" in error.message:
                     return None  # the page is on its way to another document
-                raise
+                raise ScriptError(threw(what, js, error.message)) from error
 
         try:
             return await wait_for(ask, timeout, what)

@@ -50,3 +50,12 @@ async def wait_for(
         if late:
             raise WaitTimeout(f"waited {timeout:g} s for {what}; the last of {asked} answers was {value!r}")
         await asyncio.sleep(interval)
+
+
+def threw(what: str, js: str, error: str) -> str:
+    """What to say of an expression that was to become true and threw instead."""
+    told = error.strip().partition("\n")[0].removeprefix("Page.evaluate: ")
+    return (
+        f"waited for {what}, but this failed in the page: {js[:200]} -> {told}; where something may not be there yet, "
+        "write `?.`"
+    )
