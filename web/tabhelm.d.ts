@@ -172,6 +172,8 @@ export type TabEvent =
   /** A receiver refused a token. */
   | { type: "write-refused"; resource: string; epoch: number; verdict: "stale" | "overtaken" }
   | { type: "queue-paused"; queue: string; reason: string }
+  /** A queue's endpoint cannot be used: where, what it answered, what to look at; null: it works again. */
+  | { type: "queue-trouble"; queue: string; detail: string | null }
   /** An operation went to the dead letters. */
   | { type: "operation-died"; queue: string; operation: string; reason: string }
   /** The storage that held a queue was deleted, and with it so many operations. */
@@ -689,6 +691,7 @@ export interface QueueStats {
   oldestAgeMs: number | null;
   /** Why nothing is sent at the moment, or null. */
   paused: string | null;
+  /** What the endpoint or the storage last did wrong, until it works; else why an operation is sent again. */
   lastError: string | null;
 }
 

@@ -295,9 +295,14 @@ class ForeignAwait(DatabaseError, RuntimeError):
 
 
 class Unreachable(TabhelmError):
-    """No answer came: the network failed, the time ran out, or the request was aborted. Its outcome is unknown."""
+    """No answer came: the network failed, the time ran out, or the request was aborted. Its outcome is unknown.
+    ``offline``: the browser says that there is no network."""
 
     code = "unreachable"
+
+    def __init__(self, message: str = "", *, offline: bool = False) -> None:
+        super().__init__(message)
+        self.offline = offline
 
 
 class LeaseRefused(TabhelmError):

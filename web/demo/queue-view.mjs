@@ -97,7 +97,7 @@ export class QueueView {
 
 /** The last error for people; the exact words are in the diagnosis. */
 function explained(error) {
-  const status = /^HTTP (\d+)/.exec(error)?.[1];
+  const status = /\bHTTP (\d+)/.exec(error)?.[1];
   if (status) return `The server answered ${status}.`;
   if (/whether it had an effect is unknown|unknown/.test(error)) return "No answer came, so the same changes are sent again under the same ids.";
   return `Not sent yet: ${error.slice(0, 120)}.`;

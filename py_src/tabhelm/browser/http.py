@@ -50,14 +50,16 @@ class BrowserHttp:
                 headers=to_python_value(js().Object.fromEntries(response.headers)),
                 body=await _read(response.body),
                 redirected=bool(response.redirected),
+                url=str(response.url),
             )
         except asyncio.CancelledError:
             controller.abort()
             raise
         except (Rejected, js_exception()) as error:
             thrown = error.thrown if isinstance(error, Rejected) else Thrown.of(error)
-            why = f"no whole answer within {timeout:g} s" if late else str(thrown)
-            raise Unreachable(f"{method} {url}: {why}; whether it had an effect is unknown") from None
+            why = f"no whole answer within {timeout:g} s" if late else f"{thrown}{_foreign(url)}"
+            offline = bool(js().navigator.onLine is False)
+            raise Unreachable(f"{method} {url}: {why}; whether it had an effect is unknown", offline=offline) from None
         finally:
             timer.cancel()
 
@@ -76,6 +78,18 @@ def _absolute(url: str) -> str:
     that, but it knows its origin."""
     location = js().location
     return str(js().URL.new(url, location.origin).href) if location.protocol == "blob:" else url
+
+
+def _foreign(url: str) -> str:
+    """What else may be wrong with an address of another origin: the browser does not tell it from a dead network."""
+    here = js().location.origin
+    try:
+        there = str(js().URL.new(_absolute(url), js().location.href).origin)
+    except js_exception():
+        return " (no valid address)"
+    if there == here:
+        return ""
+    return f" ({there} is not this origin: it must allow {here} by CORS, see docs/receiver.md)"
 
 
 async def _read(stream: Any) -> str:

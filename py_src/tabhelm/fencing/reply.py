@@ -40,31 +40,41 @@ class Reply:
     """For how many seconds the receiver remembers operation ids, by its own word (``Tabhelm-Retention``)."""
     problem: str = ""
     """The problem's type, where the answer is one (RFC 9457)."""
+    said: str = ""
+    """That problem's detail, else its title: printable text, cut at 400 characters."""
     silent: bool = False
     """No answer came at all."""
+    offline: bool = False
+    """The browser says that there is no network."""
+    redirected: bool = False
+    lasting: bool = False
+    """No receiver answers like that: it will be the same the next time."""
 
 
 def read_reply(answer: HttpAnswer, token: FencingToken, expected: int) -> Reply:
     """What ``answer`` means for a batch of ``expected`` operations that was sent with ``token``."""
     shown = f"HTTP {answer.status}"
     if answer.redirected:
-        return Reply("unknown", f"{shown} after a redirect")
+        where = answer.url.partition("?")[0].partition("#")[0][:200]
+        shown = f"{shown}, redirected to {where}" if where else f"{shown} after a redirect"
+        return Reply("unknown", shown, redirected=True, lasting=True)
     wait = retry_after(answer.headers.get("retry-after"), answer.headers.get("date"))
     if answer.status == 200:
         results = _results(answer.body)
         if results is None or len(results) != expected:
-            return Reply("unknown", f"{shown} whose body is not the contract's")
+            return Reply("unknown", f"{shown} whose body is not the contract's", lasting=True)
         return Reply("answered", results=results, retention=_seconds(answer.headers.get("tabhelm-retention")))
     if (high_water := refused_high_water(answer)) is not None:
         return Reply("overtaken" if overtaken(token, high_water) else "stale", shown, high_water=high_water)
-    if answer.status in (401, 403):
-        return Reply("denied", shown)
     kind, detail = _problem(answer.body)
+    if answer.status in (401, 403):
+        return Reply("denied", shown, problem=kind, said=detail)
     if answer.status in (429, 503):
-        return Reply("busy", shown, retry_after=wait, problem=kind)
+        return Reply("busy", shown, retry_after=wait, problem=kind, said=detail)
     if answer.status == 413 or (answer.status in (400, 422) and kind.startswith("urn:tabhelm:")):
-        return Reply("unfit", " ".join(part for part in (shown, kind, detail) if part), problem=kind)
-    return Reply("unknown", shown, retry_after=wait, problem=kind)
+        why = " ".join(part for part in (shown, kind, detail) if part)
+        return Reply("unfit", why, problem=kind, said=detail, lasting=True)
+    return Reply("unknown", shown, retry_after=wait, problem=kind, said=detail, lasting=answer.status < 500)
 
 
 def retry_after(value: Any, date: Any = None) -> float | None:
@@ -114,5 +124,9 @@ def _problem(body: str) -> tuple[str, str]:
         return "", ""
     if not isinstance(value, dict):
         return "", ""
-    kind, detail = value.get("type"), value.get("detail")
-    return kind if isinstance(kind, str) else "", detail[:400] if isinstance(detail, str) else ""
+    kind, detail = value.get("type"), value.get("detail") or value.get("title")
+    return _plain(kind), _plain(detail)
+
+
+def _plain(text: Any) -> str:
+    return "".join(c if c.isprintable() else " " for c in text[:400]) if isinstance(text, str) else ""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from tabhelm.errors import Unreachable
+from tabhelm.fencing.complaint import complaint
 from tabhelm.fencing.http_form import idempotency_key_header, token_header
 from tabhelm.fencing.reply import Reply, read_reply
 from tabhelm.leadership.tenure import Tenure, TokenStream
@@ -34,10 +35,7 @@ async def raise_marks(
     """
     reply = await try_barrier(http, url, tenure, stream, events, more)
     if reply.kind != "answered":
-        way_out = 'an empty batch must be answered by 200 and {"results": []}'
-        if reply.kind == "denied":
-            way_out = "does it want a header of the policy's fence_headers (fenceHeaders), or somebody to sign in?"
-        raise Unreachable(f"the receiver {url} did not take the barrier ({reply.detail}): {way_out}")
+        raise Unreachable(complaint(url, reply))
 
 
 async def try_barrier(
@@ -88,7 +86,7 @@ async def write(
         try:
             answer = await http.send("POST", url, headers=headers, body=body, timeout=timeout)
         except Unreachable as failure:
-            return Reply("unknown", str(failure), silent=True)
+            return Reply("unknown", str(failure), silent=True, offline=failure.offline)
         reply = read_reply(answer, token, expected)
         if reply.high_water is None:
             return reply

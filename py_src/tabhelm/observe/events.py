@@ -133,6 +133,15 @@ class QueuePaused:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueTrouble:
+    """A queue's endpoint cannot be used: ``detail`` names the URL, what it answered and what to look at; ``None``: it
+    works again. Once for each reason; what may pass, from the third time in a row on."""
+
+    queue: str
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class OperationDied:
     """An operation went to the dead-letter list."""
 
@@ -230,6 +239,7 @@ Event = (
     | MessageIgnored
     | WriteRefused
     | QueuePaused
+    | QueueTrouble
     | OperationDied
     | QueueLost
     | HeldLockLost

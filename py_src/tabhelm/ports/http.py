@@ -15,6 +15,8 @@ class HttpAnswer:
     headers: Mapping[str, str]
     body: str
     redirected: bool = False
+    url: str = ""
+    """Whose answer it is, after redirects; empty where that is not known."""
 
 
 class Http(Protocol):

@@ -47,8 +47,9 @@ class Batch:
             LeadershipLost: the tenure ended; the next leader takes care of the operations.
         """
         found = {outcome.op_id: outcome for outcome in outcomes}
-        judged = self._loop.shift.pace.judged(self.operations, found)
-        await self._loop.clerk.settle(Settlement(self._claim, *judged))
+        judged, delays = self._loop.shift.pace.judged(self.operations, found)
+        self._loop.shift.queue.note(self.operations, judged)
+        await self._loop.clerk.settle(Settlement(self._claim, judged, delays))
         self.settled = True
 
     async def _abandon(self) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from tabhelm.app_headers import ask
 from tabhelm.errors import LeadershipLost, NoHeaders
+from tabhelm.fencing.complaint import answered, complaint
 from tabhelm.fencing.reply import Reply
 from tabhelm.leadership import LeaderContext
 from tabhelm.leadership.barrier import try_barrier, write
@@ -34,6 +35,16 @@ class Sent:
     retry_after: float | None = None
     retention: float | None = None
     silent: bool = False
+    complaint: str = ""
+    """What is wrong with the endpoint, in words, and the way out."""
+    lasting: bool = False
+    """It will be so the next time, too."""
+    offline: bool = False
+    """The browser says that there is no network."""
+
+    @property
+    def error(self) -> str:
+        return self.complaint or self.detail
 
 
 class Carrier(Protocol):
@@ -71,7 +82,7 @@ class HttpCarrier:
         except NoHeaders as error:
             return Sent("busy", str(error))
         self._raised = reply.kind == "answered"
-        return _sent(reply, {})
+        return _sent(reply, {}, complaint(self.endpoint, reply))
 
     def doubt(self) -> None:
         self._raised = False
@@ -94,11 +105,12 @@ class HttpCarrier:
         except NoHeaders as error:
             return Sent("busy", str(error))
         if self.each:
-            return _sent(*read_single(reply, operations[0]))
+            reply, single = read_single(reply, operations[0])
+            return _sent(reply, single, complaint(self.endpoint, reply, "an operation"))
         outcomes = read_outcomes(reply.results, operations) if reply.kind == "answered" else {}
         if outcomes is None:
             return Sent("unknown", "the results are not those of the operations sent")
-        return _sent(reply, outcomes)
+        return _sent(reply, outcomes, complaint(self.endpoint, reply, "a batch"))
 
     async def _more(self) -> Mapping[str, str]:
         return await ask(self._headers, self._services.clock, self._timeout, "headers")
@@ -152,10 +164,13 @@ async def _called(sender: Sender, operations: Sequence[Operation], sending: Send
     return await sender.send(operations, sending)
 
 
-def _sent(reply: Reply, outcomes: Mapping[str, Outcome]) -> Sent:
+def _sent(reply: Reply, outcomes: Mapping[str, Outcome], wrong: str) -> Sent:
     assert reply.kind not in ("stale", "overtaken"), "write() handles refusals"
     kind: Literal["answered", "busy", "denied", "unfit", "unknown"] = reply.kind  # type: ignore[assignment]
-    return Sent(kind, reply.detail, outcomes, reply.retry_after, reply.retention, reply.silent)
+    return Sent(
+        kind, answered(reply), outcomes, reply.retry_after, reply.retention, reply.silent,
+        complaint=wrong, lasting=reply.lasting, offline=reply.offline,
+    )  # fmt: skip
 
 
 def _named(error: BaseException) -> str:

@@ -28,6 +28,7 @@ class Delivery:
         if sent is None:
             return True
         if sent.kind != "answered":
+            self._tell(sent)
             self._not_sent(sent)
             return False
         await self._reached(sent)
@@ -72,7 +73,7 @@ class Delivery:
         if sent.kind == "answered":
             await self._reached(sent)
             pace.answered(operations)
-            return pace.judged(operations, dict(sent.outcomes))
+            return self._noted(operations, *pace.judged(operations, dict(sent.outcomes)))
         if sent.kind == "refused":
             return dict(sent.outcomes), {}
         if sent.kind == "unfit":
@@ -82,24 +83,42 @@ class Delivery:
         if sent.kind in ("busy", "denied"):
             self._not_sent(sent)
             return {}, {}
-        self._shift.queue.last_error = sent.detail
+        self._shift.queue.last_error = sent.error
         alone = len(operations) == 1 and sent.kind == "unknown" and not pace.passed_by(operations[0])
-        return pace.failed(operations, sent, well=alone and await self._well(carrier, stream))
+        well = alone and await self._well(carrier, stream)
+        return self._noted(operations, *pace.failed(operations, sent, well=well))
+
+    def _noted(
+        self, operations: Sequence[Operation], outcomes: dict[str, Outcome], delays: dict[str, float]
+    ) -> tuple[dict[str, Outcome], dict[str, float]]:
+        self._shift.queue.note(operations, outcomes)
+        return outcomes, delays
 
     async def _well(self, carrier: Carrier, stream: TokenStream) -> bool:
         """Whether the endpoint takes an empty batch, though not the operation that was sent alone. If it does not,
         nothing else is sent before it does."""
         carrier.doubt()
         sent = await carrier.ready(stream)
-        if sent is not None and sent.kind in ("busy", "denied"):
+        if sent is None:
+            return False
+        if sent.kind != "answered":
+            self._tell(sent)
+        if sent.kind in ("busy", "denied"):
             self._not_sent(sent)
-        return sent is not None and sent.kind == "answered"
+        return sent.kind == "answered"
+
+    def _tell(self, sent: Sent) -> None:
+        """The endpoint does not take an empty batch."""
+        if sent.kind != "denied" and not sent.offline:  # that is told as a pause; this by the browser
+            counts = self._shift.pace.pause <= 0  # else another lane found the same
+            self._shift.queue.trouble.failed(sent.error, lasting=sent.lasting, counts=counts)
 
     async def _reached(self, sent: Sent) -> None:
         """The receiver answers: forget its failures, and learn how long it remembers operation ids."""
         shift, queue = self._shift, self._shift.queue
         shift.pace.reached()
         queue.last_error = None
+        queue.trouble.over()
         queue.unpause()
         if sent.retention is not None and sent.retention < shift.retention:
             shift.retention = sent.retention
@@ -115,4 +134,4 @@ class Delivery:
             queue.pause(sent.detail)
             return
         self._shift.pace.not_reached(sent)
-        queue.last_error = sent.detail
+        queue.last_error = sent.error

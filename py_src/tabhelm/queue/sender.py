@@ -84,5 +84,6 @@ def read_single(reply: Reply, operation: Operation) -> tuple[Reply, Mapping[str,
         return reply, outcomes
     if reply.kind == "busy" and reply.problem == _RETRY:
         # The receiver works; this operation is to come again later, and holds back nothing but its partition.
-        return replace(reply, kind="answered"), {op_id: Outcome(op_id, "retry", reply.detail, reply.retry_after)}
+        why = reply.said or reply.detail
+        return replace(reply, kind="answered"), {op_id: Outcome(op_id, "retry", why, reply.retry_after)}
     return reply, {}

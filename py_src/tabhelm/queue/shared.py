@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,14 +10,17 @@ from typing import Any
 from tabhelm.errors import DatabaseError
 from tabhelm.listeners import Listeners
 from tabhelm.messages import Nudge, encode
-from tabhelm.observe import Events, QueueLost
+from tabhelm.observe import Events, QueueLost, QueueTrouble
 from tabhelm.ports import Channel, Clock, Database, Entropy, Http, Timer
 from tabhelm.queue.rate import Rate
-from tabhelm.queue.records import QueueStats
+from tabhelm.queue.records import Operation, Outcome, QueueStats
 from tabhelm.queue.store import QueueStore
+from tabhelm.queue.trouble import Trouble
 
 NUDGE_EVERY = 0.02
 """Seconds: what changes more often is told to the other engines no more often."""
+_HELD = 64
+"""Partitions of which it is known why they wait."""
 LOOK_EVERY = 5.0
 """Seconds in which changes by others make one look at what is left, so that nothing is called lost that was sent."""
 
@@ -40,11 +43,39 @@ class SharedQueue:
         self.store = store
         self.services = services
         self.paused: str | None = None
-        self.last_error: str | None = None
+        self.trouble = Trouble(lambda detail: services.events.emit(QueueTrouble(resource, detail)))
+        self._error: str | None = None
+        self._held: dict[str, str] = {}
+        """Why the first operation of a partition is to be sent again."""
         self._hub = hub
         self._listeners: Listeners[[]] = Listeners(f"subscriber of queue {resource}", services.events.failed)
         self._rate = Rate()
         store.on_lost = self._lost
+
+    @property
+    def last_error(self) -> str | None:
+        """What the endpoint or the storage last did wrong, until it works; else why an operation is sent again."""
+        return self._error or next(iter(self._held.values()), None)
+
+    @last_error.setter
+    def last_error(self, error: str | None) -> None:
+        self._error = error
+
+    def note(self, operations: Sequence[Operation], outcomes: Mapping[str, Outcome]) -> None:
+        """Remember what is to be sent again, and why, for as long as it is so."""
+        for operation in operations:
+            outcome, partition = outcomes.get(operation.op_id), operation.partition
+            if outcome is None:
+                continue
+            if outcome.done or outcome.status == "rejected":
+                self._held.pop(partition, None)
+            elif outcome.status in ("retry", "failed") and (partition in self._held or len(self._held) < _HELD):
+                why = f": {outcome.detail}" if outcome.detail else ""
+                self._held[partition] = f"operation {operation.op_id}: {outcome.status}{why}"
+
+    def forget(self) -> None:
+        """Somebody else may send from now on."""
+        self._held.clear()
 
     def changed(self) -> None:
         """We changed something: tell our own listeners and the other engines."""

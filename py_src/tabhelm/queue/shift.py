@@ -53,6 +53,7 @@ class Shift:
 
     def close(self) -> None:
         self._unsubscribe()
+        self.queue.forget()
 
     def stream(self, lane: int) -> TokenStream:
         return self.tenure.stream(f"lane-{lane}")

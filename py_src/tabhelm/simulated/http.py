@@ -147,7 +147,8 @@ class SimulatedHttp:
             timer.cancel()
         if answer is None:
             exchange.abort()
-            raise Unreachable(f"{method} {url}: no answer (offline, lost, or not within {timeout} s)")
+            why = f"no answer (offline, lost, or not within {timeout} s)"
+            raise Unreachable(f"{method} {url}: {why}", offline=not self._agent.online)
         return answer
 
     def farewell(self, method: str, url: str, *, headers: Mapping[str, str]) -> None:
