@@ -139,12 +139,12 @@ export function checkUrl(what, value) {
 
 /**
  * A plain object without unknown keys: a misspelt option must not be ignored silently.
- * @param {string} what @param {unknown} value @param {readonly string[]} allowed
+ * @param {string} what @param {unknown} value @param {readonly string[]} allowed @param {string} [wanted]
  * @returns {Record<string, unknown>}
  */
-export function checkKeys(what, value, allowed) {
+export function checkKeys(what, value, allowed, wanted = "an object is expected") {
   if (value === undefined) return {};
-  if (typeof value !== "object" || value === null || Array.isArray(value)) throw bad(what, value, "an object is expected");
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw bad(what, value, wanted);
   for (const key of Object.keys(value)) {
     if (!allowed.includes(key)) throw new TypeError(`${what} has no option "${key}": it knows ${allowed.join(", ")}`);
   }

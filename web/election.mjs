@@ -317,6 +317,7 @@ export class Election extends Emitter {
     const settle = (/** @type {unknown} */ error) => {
       const expected = lost.signal.aborted && (error instanceof LeadershipLost || /** @type {any} */ (error)?.name === "AbortError");
       const outcome = expected ? null : error;
+      if (outcome) console.error(outcome); // with its stack, which the engine is not told
       const doubt = doubted || lost.signal.reason?.reason === "doubt" ? lost.signal.reason : null;
       lost.abort(new LeadershipLost(this.key, "ended")); // what the loop left running must not write either
       this.#run = null;
@@ -328,7 +329,7 @@ export class Election extends Emitter {
     const loop = this.#loop;
     run.settled = Promise.resolve()
       .then(() => loop(/** @type {any} */ (context)))
-      .then(() => settle(null), (error) => settle(error ?? new Error("the loop rejected without a reason")));
+      .then(() => settle(null), (error) => settle(error ?? Error("no reason given")));
     return true;
   }
 

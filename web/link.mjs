@@ -60,7 +60,8 @@ export async function explained(code, what, settings) {
   const why = await Promise.race([
     load("explain", settings.engineUrl).then(
       ({ explain }) => explain({ ...settings, buildId }),
-      (error) => `reload the page: ${message(error)}`, // this build is served no more, or nothing is
+      // This build is served no more, or not there.
+      (error) => `is all of dist/ there? Set engineUrl or reload: ${message(error)}`,
     ),
     new Promise((resolve) => setTimeout(resolve, EXPLAIN_MS, "no answer")),
   ]);

@@ -245,9 +245,10 @@ class Tab extends Emitter {
     checkPart("resource", resource);
     let python;
     if (typeof work !== "function") {
-      ({ python } = checkKeys("the second argument of lead()", work ?? null, ["python"]));
-      if (typeof python !== "string" || !/^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$/.test(python)) {
-        throw bad("python", python, '"package.module:function", or a function of this page, is expected');
+      const wanted = 'a function or { python: "module:function" } is expected';
+      ({ python } = checkKeys("the second argument of lead()", work ?? null, ["python"], wanted));
+      if (!/^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$/.test(/** @type {any} */ (python))) {
+        throw bad("python", python, wanted);
       }
     }
     const { scope, read } = readOptions("policy", policy, POLICY, "policy.");

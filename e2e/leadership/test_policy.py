@@ -119,15 +119,24 @@ async def test_a_loop_that_makes_no_progress_is_taken_for_stalled(browser: Chaos
 
 async def test_what_the_engine_refuses_ends_the_election_and_names_the_key(browser: ChaosBrowser, site: Site) -> None:
     tab = await site.joined(browser)
+    await tab.evaluate("""() => {
+      window.ends = [];
+      tab.addEventListener("event", ({ detail }) => { if (detail.to === "stopped") ends.push(detail); });
+    }""")
     refused = {
         "{ fenceHeaders: { a: 'b' } }": "fenceHeaders are given without fence",
         "{ newest: 1 }": "newest 1",
+        "{ authorities: ['server-lease'] }": "lease",
         "{ session: '' }": "session ''",
         "{ requires: ['a'], prefers: ['a'] }": "prefers 'a'",
     }
     for policy, words in refused.items():
         end = await tab.evaluate(f"() => tab.lead('job', () => {{}}, {policy}).stopped")
         assert end["reason"] == "invalid-policy" and words in end["error"]["message"], end
+        await tab.until("() => ends.length > 0", what="the event")
+        (event,) = await tab.evaluate("() => ends.splice(0)")
+        assert (event["type"], event["from"], event["reason"]) == ("leadership-changed", "idle", "invalid-policy")
+        assert event["resource"].endswith(":job") and event["detail"] == end["error"]["message"]
     for policy, words in {"{ eligible: true }": "policy.eligible true", "{ fenceHeaders: 7 }": "Headers"}.items():
         lead = f"tab.lead('job', () => {{}}, {policy})"
         told = await tab.evaluate(f"() => {{ try {{ {lead}; }} catch (error) {{ return String(error); }} }}")

@@ -80,6 +80,7 @@ async def test_a_loop_that_throws_frees_the_lock_at_once(browser: ChaosBrowser, 
     assert took < 2_000, f"the next led after {took:.0f} ms"
     failures = "() => events.find(({ type, error }) => type === 'loop-failed' && /broken/.test(error))"
     await first.until(failures, what="the loop's own error to be told")
+    assert any("broken" in line for line in first.log if line.startswith("error: ")), "in the page's console, too"
     assert await write(second, "next") == 200
     assert await uncaught(first) == []
 

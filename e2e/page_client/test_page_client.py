@@ -337,6 +337,7 @@ async def test_a_grant_for_a_loop_in_the_engine_is_acknowledged_too(browser: Cha
         ("m.join({ app: 'x', host: 'worker' })", 'host "worker" is not valid'),
         ("m.join({ app: 'x', stallAfterMs: 10 })", "stallAfterMs 10 is not valid"),
         ("tab.lead('r', 3)", "the second argument of lead() 3"),
+        ("tab.lead('r')", "null is not valid: a function or { python: "),
         ("tab.lead('r', { python: 'nope' })", 'python "nope" is not valid'),
         ("tab.lead('r', () => {}, { visible: 'maybe' })", 'policy.visible "maybe"'),
         ("tab.lead('r', () => {}, { takeoverAfterMs: 9999 })", "policy.takeoverAfterMs 9999 is not valid"),

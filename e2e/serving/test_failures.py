@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +80,22 @@ async def test_what_a_page_does_not_need_may_be_missing(browser: ChaosBrowser, o
     odd.does.spoilt[name] = "missing"
     tab = await browser.new_tab(f"{odd.url}/blank")
     assert (await try_join(tab)).get("host") == "shared"
+
+
+@pytest.mark.parametrize("base", ["/client", "/tabhelm"])
+async def test_a_bundle_that_is_not_there_is_told_with_the_way_out(
+    browser: ChaosBrowser, odd: OddSite, bundle: Path, tmp_path: Path, base: str
+) -> None:
+    """The client alone is served; or all of it, and the engine is looked for somewhere else."""
+    shutil.copy(bundle / "tabhelm.mjs", tmp_path)
+    odd.does.folders["client"] = tmp_path
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    result = await try_join(tab, base, **({} if base == "/client" else {"engineUrl": "/client/engine.mjs"}))
+    print(f"\n{base}: {result.get('code')} after {result['ms']} ms: {result.get('message')}")
+    assert result.get("code") == "no-engine", result
+    assert result["message"].startswith(f"no engine at {odd.url}/client/engine.mjs: "), result
+    assert "is all of dist/ there? Set engineUrl or reload" in result["message"]
+    assert result["ms"] < LIMIT_MS
 
 
 async def test_a_worker_that_cannot_be_loaded_is_replaced_by_the_page_itself(

@@ -692,6 +692,27 @@ def test_the_apps_headers_go_with_every_request(kind: str) -> None:
         world.run(main())
 
 
+@pytest.mark.parametrize("body", ["Method Not Allowed", '{"detail": "Method Not Allowed"}'], ids=["text", "json"])
+def test_what_is_no_lease_service_is_named_with_its_address_and_status(body: str) -> None:
+    with World(1) as world:
+        devices = Devices(world)
+
+        async def handle(request: HttpRequest) -> HttpAnswer:
+            return HttpAnswer(405, {}, body)
+
+        world.network.route(devices.one.url, handle)
+
+        async def main() -> None:
+            first = devices.one.join()
+            election = devices.one.lead(first)
+            await world.until(lambda: isinstance(election.status, BackingOff), within=15.0)
+            detail = str(getattr(election.status, "detail", None))
+            assert f" {devices.one.url}/" in detail and "answered HTTP 405" in detail, detail
+            assert "is a LeaseService there?" in detail
+
+        world.run(main())
+
+
 async def _cancelled() -> dict[str, str]:
     raise asyncio.CancelledError
 

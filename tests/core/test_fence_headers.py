@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -90,6 +91,28 @@ def test_without_them_it_says_what_the_receiver_answered() -> None:
             assert as_dict(event)["detail"] == status.detail
             walled.good = None  # type: ignore[assignment]
             await one_leader(world, [a])
+
+        world.run(main())
+
+
+def test_a_resource_that_is_not_the_users_is_told_as_that_with_the_way_out() -> None:
+    """Neither a header nor signing in would help: what the receiver says is passed on, as plain text."""
+    with World(1) as world:
+        problem = {"type": "urn:tabhelm:not-owner", "detail": "does not own inspections\n\x1b[31m" + "x" * 9_000}
+
+        async def handle(request: HttpRequest) -> HttpAnswer:
+            return HttpAnswer(403, {"content-type": "application/problem+json"}, json.dumps(problem))
+
+        world.network.route(URL, handle)
+        a = join(world, "a")
+
+        async def main() -> None:
+            election = a.lead(fence=URL)
+            await world.until(lambda: isinstance(election.status, BackingOff))
+            detail = getattr(election.status, "detail", None) or ""
+            assert "(HTTP 403 urn:tabhelm:not-owner does not own inspections  [31mxxx" in detail
+            assert 'scope: "user:' in detail and "fence_headers" not in detail
+            assert detail.isprintable() and len(detail) < 1_000
 
         world.run(main())
 

@@ -85,7 +85,7 @@ class LeaseClient:
         self._http.farewell("DELETE", f"{self._url}?candidate={candidate}", headers=self._sent)
 
     def _read(self, answer: HttpAnswer, candidate: str) -> Given | Taken:
-        shown = f"the lease service answered HTTP {answer.status}"
+        shown = f"the lease service {self._url} answered HTTP {answer.status}"
         if answer.redirected:
             raise LeaseRefused(f"{shown} after a redirect: is somebody signed in?")
         try:
@@ -95,9 +95,10 @@ class LeaseClient:
             if answer.status == 200:
                 return Given(self._token(said["token"], candidate), _seconds(said))
         except (ValueError, TypeError, KeyError, MalformedToken) as error:
-            raise LeaseRefused(f"{shown}, and not as the contract says: {type(error).__name__}: {error}") from None
+            why = f"{type(error).__name__}: {error}"[:200]
+            raise LeaseRefused(f"{shown}, and not as the contract says ({why}): is a LeaseService there?") from None
         title = said.get("title") if isinstance(said, dict) else None
-        raise LeaseRefused(f"{shown}: {title}" if isinstance(title, str) else shown)
+        raise LeaseRefused(f"{shown}: {title}" if isinstance(title, str) else f"{shown}: is a LeaseService there?")
 
     def _token(self, said: Any, candidate: str) -> FencingToken:
         token = read_token_fields(said)

@@ -17,6 +17,8 @@ from tabhelm.host.views import leader_view
 from tabhelm.host.wire import Message, Post, field, optional_text
 from tabhelm.leadership import Election, LeaderLoop, Stopped
 from tabhelm.leadership.serving import Served
+from tabhelm.names import Resource
+from tabhelm.observe import LeadershipChanged
 from tabhelm.services import Services
 from tabhelm.tab import Tab
 
@@ -92,6 +94,7 @@ class PageElections:
                 field(message, "resource", str), run, policy=policy, scope=optional_text(message, "scope")
             )
         except TabhelmError as error:
+            self._tell_refused(message, error)
             problem = {"code": error.code, "message": str(error)}
             status = {"state": "stopped", "reason": error.code, "error": problem}
             self._post({"type": "status", "election": handle, "status": status})
@@ -103,6 +106,22 @@ class PageElections:
         self._status(handle, election)
         self._asking.follow(handle, election)
         self._say_leader(handle, election)
+
+    def _tell_refused(self, message: Message, error: TabhelmError) -> None:
+        """An election that cannot begin ends with an event, as any other."""
+        try:
+            name, scope = field(message, "resource", str), optional_text(message, "scope")
+            key = Resource(self._services.app, name, scope).token_resource
+        except TabhelmError:
+            return  # nothing that could be named
+        if key in self._tab.elections:
+            return  # it would be read as the end of the one that goes on
+        tab = self._tab.info()
+        self._services.events.emit(
+            LeadershipChanged(
+                key, tab.tab_id, "idle", "stopped", error.code, None, tab.lifecycle, tab.visible, str(error)
+            )
+        )
 
     def _ack(self, message: Message) -> None:
         loop = self._loop(message)

@@ -150,7 +150,8 @@ class Served:
         handler = self._handlers.get(request.method)
         if handler is None:
             serves = ", ".join(sorted(self._handlers)) or "nothing"
-            self._say(record, "no-handler", f"the leader of {self.resource!r} serves no {request.method!r}: {serves}")
+            lacks = f"the leader of {self.resource!r} serves no {request.method!r}"
+            self._say(record, "no-handler", f"{lacks}; it serves: {serves}")
             return
         idempotent = request.method in self._idempotent
         if not request.fresh and not idempotent:
