@@ -9,7 +9,19 @@ from e2e.kit import Site, join, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, open_queue, operations, queueing, stats
+from .lane import (
+    RECEIVER,
+    acknowledged,
+    attempt,
+    drained,
+    enqueue,
+    flusher,
+    judge,
+    open_queue,
+    operations,
+    queueing,
+    stats,
+)
 
 
 async def troubled(tab: ChaosTab) -> dict[str, Any]:
@@ -88,6 +100,27 @@ async def test_wrong_answers_are_no_success(browser: ChaosBrowser, site: Site, n
     await site.faults()
     await drained(tab, done=5)
     assert len(await judge(site, await acknowledged(tab))) == 5
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("/nowhere", "HTTP 404"),
+        ("http://127.0.0.1:9/operations", "http://127.0.0.1:9 is not this origin: it must allow"),
+        (RECEIVER, "/blank): use that address"),
+    ],
+    ids=["not-there", "another-origin", "redirect"],
+)
+async def test_a_wrong_endpoint_is_told_with_its_address(
+    browser: ChaosBrowser, site: Site, endpoint: str, said: str
+) -> None:
+    await site.faults(location="/blank")
+    tab = await queueing(browser, site, endpoint=endpoint, baseDelayMs=50)
+    told = "() => events.find(({ type }) => type === 'queue-trouble')?.detail"
+    detail = await tab.until(told, what="the event of the trouble")
+    assert endpoint in detail and said in detail
+    await enqueue(tab, operations("kept", 1))
+    assert (await stats(tab))["lastError"] == detail
 
 
 async def test_an_answer_that_never_comes(browser: ChaosBrowser, site: Site) -> None:
