@@ -121,6 +121,35 @@ async def test_while_not_even_an_empty_batch_is_taken_no_attempt_counts_and_noth
     assert await reasons(a, queue) == {}
 
 
+@pytest.mark.parametrize("down_for", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("mode", ["batch", "single"])
+def test_what_takes_the_receiver_down_each_time_dies_and_is_sent_ever_more_seldom(mode: str, down_for: float) -> None:
+    """A worker that dies of it and is started anew: an empty batch is taken before, and none right after it."""
+
+    @simulated
+    async def test(world: World) -> None:
+        up_at, falls = 0.0, []
+
+        def respond(request: HttpRequest) -> HttpAnswer | None:
+            nonlocal up_at
+            now = world.loop.time()
+            if now >= up_at and "op-2" in names(request):
+                falls.append(now)
+                up_at = now + down_for
+            return HttpAnswer(502, {}, "") if now < up_at else None
+
+        receiver = answering(world, respond)
+        a = join(world, "a")
+        queue = opened(a, endpoint=URL, mode=mode, max_attempts=5)
+        await put(a, queue, *range(1, 6))
+        await world.until(lambda: applied(receiver) == [1, 3, 4, 5], within=600.0)
+        assert list(await reasons(a, queue)) == ["op-2"]
+        assert len(falls) <= 5 + 4, "some in batches, before it was found"
+        assert len(world.network.requests) < 60
+
+    test()
+
+
 @simulated
 async def test_an_empty_batch_that_is_denied_after_a_failure_pauses_the_queue(world: World) -> None:
     signed_in = True

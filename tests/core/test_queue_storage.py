@@ -6,16 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from queue_kit import Ledger, applied, opened, put, simulated
+from queue_kit import Ledger, applied, opened, put, reasons, simulated
 from test_queue_broken import URL, in_bench
 from test_queue_store import Bench, claimed, ids, op
 
 from kit import Member, join
 from tabhelm.errors import DatabaseBlocked, DatabaseClosed, DatabaseError
-from tabhelm.ports import Clock
-from tabhelm.queue import Outcome, Queue
+from tabhelm.ports import Clock, HttpAnswer
+from tabhelm.queue import Item, Outcome, Queue
 from tabhelm.queue.shared import LOOK_EVERY
 from tabhelm.simulated import SimulatedReceiver, World
+from tabhelm.simulated.http import HttpRequest
 
 
 class Broken:
@@ -159,6 +160,124 @@ async def test_what_cannot_be_sent_from_a_full_storage_stops_nothing_else(world:
     await world.sleep(100.0)
     stats = await b.agent.start(queue.stats())
     assert (stats.queued, stats.in_flight, stats.done, stats.dead) == (0, 0, 2, 1)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "single"])
+def test_what_is_under_way_while_there_is_room_again_is_not_given_back(own: bool) -> None:
+    @simulated
+    async def test(world: World) -> None:
+        a = join(world, "a")
+        under_way: set[str] = set()
+        sent: list[str] = []
+        twice: list[str] = []
+
+        async def sending(op_id: str) -> None:
+            sent.append(op_id)
+            if op_id in under_way:
+                twice.append(op_id)
+            under_way.add(op_id)
+            await a.ports.clock.sleep(6.0)
+            under_way.discard(op_id)
+
+        receiver = SimulatedReceiver(world, URL)
+
+        async def handle(request: HttpRequest) -> HttpAnswer:
+            if key := request.headers.get("idempotency-key"):
+                await sending(key)
+            return await receiver.handle(request)
+
+        world.network.route(URL, handle)
+        queue = opened(a)
+        await a.agent.start(queue.enqueue_many([Item({"n": n}, f"p{n}", f"op-{n}") for n in range(3)]))
+        ledger = Ledger(lambda operation, _: sending(operation.op_id))
+        opened(a, **({"sender": ledger, "payloads": "json"} if own else {"endpoint": URL, "mode": "single"}), lanes=2)
+        await world.until(lambda: len(sent) == 2)
+        world.faults.quota = 0
+        await world.until(lambda: len(sent) == 3, within=30.0)  # what became of the first is owed
+        world.faults.quota = None
+        await world.sleep(300.0)
+        assert (len(sent), twice) == (3, [])
+
+    test()
+
+
+@simulated
+async def test_what_is_owed_of_a_claim_is_written_before_more_of_it_is(world: World) -> None:
+    """The transaction that pays is refused a few times; a lane settles the next part of the same claim meanwhile."""
+    receiver = SimulatedReceiver(world, URL)
+
+    async def handle(request: HttpRequest) -> HttpAnswer:
+        await a.ports.clock.sleep(0.7)
+        return await receiver.handle(request)
+
+    world.network.unreachable.add(URL)
+    a, b = join(world, "a"), join(world, "b")
+    waiting = opened(b)
+    await put(b, waiting, *range(6), partition="p")
+    await put(b, waiting, 6, partition="q")
+    queue = opened(a, endpoint=URL, mode="single", lanes=2, batch=6)
+    await world.sleep(1.0)
+    world.network.route(URL, handle)
+    world.network.unreachable.clear()
+    await world.until(lambda: len(world.network.requests) >= 2, within=60.0)
+    world.faults.quota = 0
+    await world.until(lambda: len(receiver.accepted) >= 3, within=60.0)
+    store: Any = queue.shared.store
+    turn, refusals = store.turn, 2
+
+    async def refused(*given: Any, **more: Any) -> Any:
+        nonlocal refusals
+        if more.get("deleted") and refusals:
+            refusals -= 1
+            await a.ports.clock.sleep(1.0)
+            raise DatabaseBlocked("not now")
+        return await turn(*given, **more)
+
+    store.turn = refused
+    world.faults.quota = None
+    await world.sleep(200.0)
+    assert refusals == 0
+    stats = await a.agent.start(queue.stats())
+    assert (stats.queued, stats.in_flight, stats.done) == (0, 0, 7)
+    receipts = world.storage.dump("tabhelm:app")["receipts"]
+    assert sorted(found[1] for each in receipts for found in each["identifiers"]) == [f"op-{n}" for n in range(7)]
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["room-again", "full-to-the-end"])
+def test_what_was_sent_from_a_full_storage_is_not_sent_again_once_the_receiver_forgot_it(room: bool) -> None:
+    @simulated
+    async def test(world: World) -> None:
+        receiver, hide = SimulatedReceiver(world, URL, retention=200.0), True
+
+        async def handle(request: HttpRequest) -> HttpAnswer:
+            answer = await receiver.handle(request)
+            return HttpAnswer(502, {}, "") if hide and "op-1" in (request.body or "") else answer
+
+        world.network.route(URL, handle)
+        world.network.unreachable.add(URL)
+        a, b = join(world, "a"), join(world, "b")
+        opened(a, endpoint=URL, send_timeout=5.0)
+        await world.until(lambda: a.leading)
+        queue = opened(b)
+        await put(b, queue, 1)
+        world.faults.quota = 0
+        world.network.unreachable.clear()
+        await world.until(lambda: applied(receiver) == [1], within=200.0)
+        await world.sleep(0.5)  # until the answer is lost
+        world.network.unreachable.add(URL)
+        hide = False
+        if room:
+            await world.sleep(100.0)
+            world.faults.quota = None
+        await world.sleep(400.0)
+        world.network.unreachable.clear()
+        await world.sleep(200.0)
+        world.faults.quota = None
+        await world.sleep(200.0)
+        assert applied(receiver) == [1]
+        assert list((await reasons(b, queue)).values())[0].startswith("outcome-unknown")
+
+    test()
 
 
 # -- when to look ------------------------------------------------------------------------------------------------------

@@ -135,13 +135,15 @@ class Clerk:
         """
         scarcity, store, shift = self._scarcity, self._store, self._shift
         while scarcity.settlements:
-            settlement = scarcity.settlements.pop(0)
-            try:
-                found = await self._turn([settlement], 0, deleted=True)
-            except BaseException:
-                scarcity.owe(settlement)
-                raise
+            # It stays owed until it is written: what comes of the same claim meanwhile is added, not written before it.
+            settlement = scarcity.settlements[0]
+            found = await self._turn([settlement], 0, deleted=True)
+            if scarcity.settlements[0] is settlement:
+                scarcity.settlements.pop(0)
             self._report_dead(found.dead)
+        if scarcity.unknown:
+            await shift.stored(lambda: store.note_unknown(shift.tenure.grant, scarcity.unknown.values()), full=True)
+            scarcity.unknown.clear()
         if scarcity.sent:
             await shift.stored(lambda: store.note_done(shift.tenure.grant, scarcity.sent), full=True)
             scarcity.sent = []
@@ -156,11 +158,16 @@ class Clerk:
         if carrier is not None:
             size = 1 if carrier.each else shift.pace.size
             skip, over = scarcity.waiting(clock.monotonic()), scarcity.over
+            since = {op_id: at for op_id, (_, at) in scarcity.unknown.items()}
             operations = await shift.stored(
-                lambda: store.peek(shift.tenure.grant, size, skip=skip, over=over, retention=shift.retention)
+                lambda: store.peek(
+                    shift.tenure.grant, size, skip=skip, over=over, retention=shift.retention, since=since
+                )
             )
             if operations and await delivery.made_ready(carrier, shift.stream(0)):
+                began = clock.wall()
                 outcomes, _ = await delivery.send(operations, carrier, shift.tenure.stream("no-room"))
+                scarcity.found(operations, outcomes, began)
                 done = Settlement(Claim("", tuple(operations), 0.0), outcomes).done
                 for item in operations:
                     if item.op_id in outcomes and item not in done:

@@ -31,7 +31,7 @@ class Delivery:
             self._tell(sent)
             self._not_sent(sent)
             return False
-        await self._reached(sent)
+        await self._reached(sent, calm=False)  # an operation may take the receiver down each time that it is up
         return True
 
     async def of(
@@ -54,7 +54,7 @@ class Delivery:
             left = [item for item in left if item.partition not in stopped]
             if self._shift.pace.pause > 0 or self._shift.queue.paused is not None:
                 left = []
-            settlement = Settlement(claim, outcomes, delays, left)
+            settlement = Settlement(claim, outcomes, delays, tuple(left))
             if not left:
                 return settlement
             await settle(settlement)
@@ -113,10 +113,11 @@ class Delivery:
             counts = self._shift.pace.pause <= 0  # else another lane found the same
             self._shift.queue.trouble.failed(sent.error, lasting=sent.lasting, counts=counts)
 
-    async def _reached(self, sent: Sent) -> None:
-        """The receiver answers: forget its failures, and learn how long it remembers operation ids."""
+    async def _reached(self, sent: Sent, *, calm: bool = True) -> None:
+        """The receiver answers: forget its failures (``calm``), and learn how long it remembers operation ids."""
         shift, queue = self._shift, self._shift.queue
-        shift.pace.reached()
+        if calm:
+            shift.pace.reached()
         queue.last_error = None
         queue.trouble.over()
         queue.unpause()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tabhelm.fencing.epochs import Grant, require_current
 from tabhelm.fencing.schema import (
@@ -110,11 +110,19 @@ class LedStore(CountedStore):
     # -- while the storage is full ------------------------------------------------------------------------------------
 
     async def peek(
-        self, grant: Grant, limit: int, *, skip: Collection[str], over: Collection[str], retention: float = RETENTION
+        self,
+        grant: Grant,
+        limit: int,
+        *,
+        skip: Collection[str],
+        over: Collection[str],
+        retention: float = RETENTION,
+        since: Mapping[str, float] | None = None,
     ) -> list[Operation]:
         """Up to ``limit`` operations that may be sent now, oldest first, without claiming them: writes nothing.
 
         None of the partitions ``skip``, nor of one that is in flight under another claim than those that are ``over``.
+        ``since`` says since when (wall clock) the outcome of an operation is unknown where that is not written down.
 
         Raises:
             LeadershipLost: ``grant`` is not the newest.
@@ -134,7 +142,8 @@ class LedStore(CountedStore):
                 ]
                 for item in page:
                     waits = item.not_before > now >= item.delayed_at
-                    stale = item.unknown_since and item.unknown_since < oldest(now, retention)
+                    unknown = item.unknown_since or (since or {}).get(item.op_id)
+                    stale = unknown and unknown < oldest(now, retention)
                     if item.partition in barred or item.blocks or waits or stale or (found and item.size > room):
                         barred.add(item.partition)
                     elif len(found) < limit:
@@ -157,6 +166,24 @@ class LedStore(CountedStore):
         async def body(tx: Transaction) -> None:
             await require_current(tx, grant)
             await tx.delete_all(OPERATIONS, [item.place for item in done])
+
+        await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
+
+    async def note_unknown(self, grant: Grant, sent: Iterable[tuple[Operation, float]]) -> None:
+        """Write down of operations that were sent without a claim since when (wall clock) their outcome is unknown.
+
+        Raises:
+            LeadershipLost: ``grant`` is not the newest.
+        """
+        noted = list(sent)
+
+        async def body(tx: Transaction) -> None:
+            records = [tx.get(OPERATIONS, item.place) for item, _ in noted]
+            await require_current(tx, grant)
+            for (item, at), asked in zip(noted, records, strict=True):
+                record = await asked
+                if record is not None and record["op_id"] == item.op_id and not record.get("unknown_since"):
+                    tx.put(OPERATIONS, record | {"unknown_since": at})
 
         await self._database.transaction([FENCING, OPERATIONS], "readwrite", body)
 

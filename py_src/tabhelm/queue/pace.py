@@ -40,6 +40,8 @@ class Pace:
         """As of the last failure of each suspect."""
         self._failures = 0
         """Of the app's own sender, in a row."""
+        self._felled = ""
+        """The operation after which the endpoint took no empty batch either, if nothing was answered since."""
         self._fruitless = Backoff(entropy, options.base_delay, options.max_delay)
         """For operations of which it is said that nothing happened, for no reason."""
 
@@ -60,6 +62,7 @@ class Pace:
         """It works: forget failures, and send more at a time."""
         self.reached()
         self._answers += 1
+        self._felled = ""
         self.size = min(self._most, self.size * 2)
         for operation in operations:
             self._clear(operation)
@@ -106,7 +109,10 @@ class Pace:
             return self.judged([operation], failed)
         # Nothing gets through: no faster than to a receiver that is down. The other partitions go first.
         self.not_reached(sent)
-        if not well:
+        # The endpoint took an empty batch before this was sent again, and takes none after it, again: it dies of it.
+        felled_again = self._felled == operation.op_id and not sent.offline
+        self._felled = "" if well else operation.op_id
+        if not well and not felled_again:
             unknown = Outcome(operation.op_id, "unknown", sent.detail)
             return {operation.op_id: unknown}, {operation.op_id: self.pause * 2}
         outcomes, delays = self.judged([operation], failed)

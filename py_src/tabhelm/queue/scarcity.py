@@ -8,8 +8,10 @@ before, the next leader counts afresh, and what was sent without being deleted i
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tabhelm.queue.claims import Claim
-from tabhelm.queue.records import Operation
+from tabhelm.queue.records import Operation, Outcome
 from tabhelm.queue.settling import Settlement
 
 
@@ -20,11 +22,13 @@ class Scarcity:
         self.settlements: list[Settlement] = []
         self.sent: list[Operation] = []
         """Done and deleted, though never claimed."""
+        self.unknown: dict[str, tuple[Operation, float]] = {}
+        """By id, what was sent without a claim, and since when (wall clock) its outcome is unknown."""
         self._waits: dict[str, float] = {}
 
     @property
     def empty(self) -> bool:
-        return not (self.settlements or self.sent)
+        return not (self.settlements or self.sent or self.unknown)
 
     def owes(self, claim: Claim) -> bool:
         """Whether something of this claim is still to be written down."""
@@ -37,6 +41,15 @@ class Scarcity:
                 self.settlements[at] = owed.merged(settlement)
                 return
         self.settlements.append(settlement)
+
+    def found(self, operations: Sequence[Operation], outcomes: Mapping[str, Outcome], began: float) -> None:
+        """What came of operations that were sent at ``began`` (wall clock) without a claim."""
+        for item in operations:
+            outcome = outcomes.get(item.op_id)
+            if outcome is not None and outcome.status in ("unknown", "failed"):
+                self.unknown.setdefault(item.op_id, (item, began))
+            elif outcome is not None and outcome.status != "skipped":
+                self.unknown.pop(item.op_id, None)
 
     @property
     def over(self) -> set[str]:
