@@ -95,7 +95,7 @@ export function checkTexts(what, value) {
 export function checkNumber(what, value, least) {
   // A browser's timers count in 32 bits: what is longer would fire at once.
   if (typeof value !== "number" || !(value >= least && value < 2 ** 31)) {
-    throw bad(what, value, `a number of milliseconds, at least ${least} and below 2^31 (24 days), is expected`);
+    throw bad(what, value, `a number of milliseconds, at least ${least} and below 2^31, is expected`);
   }
   return value;
 }

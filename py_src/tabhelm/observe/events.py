@@ -42,7 +42,7 @@ class TabLeft:
 @dataclass(frozen=True, slots=True)
 class LeadershipChanged:
     """One step of one tab's election for one resource. On the wire ``before`` and ``after`` are ``from`` and ``to``.
-    ``detail``: what failed, in words, where it backs off because of that."""
+    ``detail``: what failed, in words, where it backs off because of that, or why the policy is refused."""
 
     resource: str
     tab: str
