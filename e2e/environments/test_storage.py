@@ -79,7 +79,7 @@ const faults = {
     for (const name of methods) IDBObjectStore.prototype[name] = function () {
       const on = () => { get.call(this, 0).onsuccess = on; };
       try { on(); } catch {} // the last round: its transaction is over
-      return new EventTarget();
+      return Object.assign(new EventTarget(), { readyState: "pending" });
     };
   },
 };
