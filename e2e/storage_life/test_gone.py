@@ -115,6 +115,8 @@ async def test_a_page_opened_afterwards_has_locks_of_its_own_and_finds_an_engine
         await enqueue(tab, operations(name, 5))
     await site.applied(15)
     await judge(site, await acknowledged(old, new))
-    assert await new.evaluate("() => hosts") == [], "it stays connected"
+    # The old engine may welcome it before its lock is seen to be free, twice at the most: then it is left for good.
+    await new.until("() => tab.hostState.state === 'connected'", what="the new page to be connected")
+    assert len(await new.evaluate("() => hosts")) <= 4
     for tab in (old, new):
         assert await uncaught(tab) == []
