@@ -88,10 +88,10 @@ async def test_the_time_of_a_freeze_is_none_of_standing_still(browser: ChaosBrow
 async def test_all_is_let_go_before_suspend_returns(browser: ChaosBrowser, site: Site) -> None:
     tab = await _ready(browser, site)
     found = await tab.evaluate("() => { engine.suspend(); return [told, ends, engine.desk.size]; }")
-    assert found == [["s1:hello", "s1:gone", ":suspend"], ["granted", "dropped"], 0]
+    assert found == [["s1:hello", ":cut", "s1:gone", ":suspend"], ["granted", "dropped"], 0]
     # A word that comes while it is suspended waits for its own lock.
     found = await tab.evaluate("() => { engine.suspend(); engine.resume(); engine.resume(); return told.length; }")
-    assert found == 3
+    assert found == 4
     await tab.until("() => told.at(-1) === ':resume'")
     assert await tab.evaluate("() => told.filter((each) => each === ':resume').length") == 1
     assert await tab.evaluate("() => engine.desk.size") == 1
