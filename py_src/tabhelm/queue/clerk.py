@@ -142,8 +142,9 @@ class Clerk:
                 scarcity.settlements.pop(0)
             self._report_dead(found.dead)
         if scarcity.unknown:
-            await shift.stored(lambda: store.note_unknown(shift.tenure.grant, scarcity.unknown.values()), full=True)
-            scarcity.unknown.clear()
+            noted = dict(scarcity.unknown)
+            await shift.stored(lambda: store.note_unknown(shift.tenure.grant, noted.values()), full=True)
+            scarcity.unknown = {key: found for key, found in scarcity.unknown.items() if key not in noted}
         if scarcity.sent:
             await shift.stored(lambda: store.note_done(shift.tenure.grant, scarcity.sent), full=True)
             scarcity.sent = []
