@@ -256,6 +256,14 @@ class Play:
 
     async def _release(self, server: DemoServer) -> None:
         """Let the dead leader's late write go on: the server must refuse it."""
+        # A leader has its epoch before it first speaks to the server. Until then a late write is no stale one.
+        epoch = max(self.leaders)
+
+        async def announced() -> bool:
+            seen = [each for each in await asyncio.to_thread(server.requests) if each["resource"] == RESOURCE]
+            return any(each["epoch"] >= epoch and each["outcome"] == 200 for each in seen)
+
+        await wait_for(announced, 30, f"epoch {epoch} to reach the server")
         await asyncio.to_thread(lambda: server.faults(release=True))
         await asyncio.to_thread(lambda: server.faults(delay_ms=20))
         self.say("The dead leader's batch, held back until now, reaches the server")
