@@ -14,6 +14,7 @@ import { Tabs } from "./keeper-tabs.mjs";
  * @property {string[]} [files] of the app, from the service worker's own address; a page's without its query
  * @property {string} [version] the release that `files` are of: with each new one they are fetched anew
  * @property {boolean} [claim] whether pages that were there before the very first service worker are served too (default: yes)
+ * @property {boolean} [alone] whether nothing else in this service worker answers requests (default: no)
  */
 /**
  * What is used of a ServiceWorkerGlobalScope.
@@ -23,6 +24,8 @@ import { Tabs } from "./keeper-tabs.mjs";
 /** @typedef {{build: string, version: string}} Release */
 
 const AT_ONCE = 4;
+/** Browsers limit the routes that a service worker may name, at some hundreds. */
+const MAX_ROUTES = 200;
 /**
  * A page that a newer release of the server's shall replace is waited for so long, then the kept one comes; and so long may the
  * comparing take, for browsers let no new service worker take over while the old one is at work.
@@ -60,6 +63,7 @@ export class Keeper {
   /** @type {Release} */
   #own = { build: buildId, version: "" };
   #claim = true;
+  #alone = false;
   #first = false;
   #tabs;
   /** Whether a changed script tells of each new release: not if all that is kept stands in the script's address. */
@@ -74,14 +78,17 @@ export class Keeper {
     this.#tabs = new Tabs(this.#tabsName, worker.registration.scope);
     this.keep(kept);
     this.#told = false;
-    worker.addEventListener("install", (event) => event.waitUntil(this.#install()));
+    worker.addEventListener("install", (event) => {
+      this.#passBy(event);
+      event.waitUntil(this.#install());
+    });
     worker.addEventListener("activate", (event) => event.waitUntil(this.#activate()));
     worker.addEventListener("fetch", (event) => this.#fetch(event));
     worker.addEventListener("message", (event) => this.#message(event));
   }
 
   /** Say what to keep. Only while the script runs for the first time. @param {Kept} kept */
-  keep({ base, files = [], version = "", claim = true }) {
+  keep({ base, files = [], version = "", claim = true, alone = false }) {
     if (files.length && !version) {
       throw new TypeError("tabhelmOffline: files without a version would never be fetched again: name the release that they are of");
     }
@@ -94,10 +101,29 @@ export class Keeper {
     }
     this.#own = { build: buildId, version };
     this.#claim = claim;
+    this.#alone = alone;
     this.#told = true;
   }
 
   // ---- its life ------------------------------------------------------------------------------------------------------
+
+  /**
+   * Where nobody else listens, what is not kept goes to the server without asking here (in browsers that know routes): sooner, and
+   * without keeping this one at work. Chromium ends an old service worker that is to be replaced; a request that comes just then
+   * starts it anew, and the new one waits until there was none for 30 seconds, or for 5 minutes.
+   * @param {any} event
+   */
+  #passBy(event) {
+    const Pattern = Reflect.get(globalThis, "URLPattern");
+    if (!this.#alone || !event.addRoutes || !Pattern || this.#files.size > MAX_ROUTES) return;
+    const paths = [...this.#files].map((file) => escaped(new URL(file).pathname));
+    const ours = [`${escaped(this.#base.pathname)}*`, ...paths].map((pathname) => ({ urlPattern: new Pattern({ pathname }) }));
+    const rules = [
+      { condition: { or: ours }, source: "fetch-event" },
+      { condition: { urlPattern: new Pattern({}) }, source: "network" },
+    ];
+    event.addRoutes(rules).catch(() => {}); // then all requests come here, as in other browsers
+  }
 
   async #install() {
     this.#first = !this.#worker.registration.active;
@@ -361,6 +387,11 @@ export class Keeper {
 /** An address without what no server sees, and, for a page, without its query. @param {URL} url @param {boolean} [ofPage] */
 function plain(url, ofPage = false) {
   return url.origin + url.pathname + (ofPage ? "" : url.search);
+}
+
+/** A path as a pattern that means just it. @param {string} path */
+function escaped(path) {
+  return path.replace(/[\\.*+?^${}()|[\]:]/g, "\\$&");
 }
 
 /**

@@ -12,5 +12,6 @@ const keeper = new Keeper(worker, {
   base: "./",
   files: own.searchParams.getAll("file"),
   version: own.searchParams.get("version") ?? "",
+  alone: true,
 });
 Reflect.set(globalThis, "tabhelmOffline", (/** @type {import("./keeper.mjs").Kept} */ kept) => keeper.keep(kept));

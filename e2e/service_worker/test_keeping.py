@@ -16,6 +16,12 @@ from tabhelm_build.demo_app import POLICY
 from .pages import FORGETS, controlled, keep, kept_caches
 
 _ANSWER = "async (path) => { const response = await fetch(path); return [response.status, await response.text()]; }"
+_ROUTE = """(path) => {
+  const timing = performance.getEntriesByName(new URL(path, location.href).href).at(-1);
+  return timing.workerFinalRouterSource ?? timing.workerFinalSourceType; // the name that Chromium used first
+}"""
+ODD_PATH = "/odd(1)+:part*.html"
+"""Full of what a pattern of addresses would take for something else."""
 TRUSTED = f"{POLICY}; require-trusted-types-for 'script'; trusted-types tabhelm tabhelm-offline"
 
 
@@ -54,7 +60,8 @@ async def test_what_it_does_not_keep_goes_past_it(browser: ChaosBrowser, odd: Od
     odd.does.page("/kept.html")
     odd.does.page("/other.html", "first")
     tab = await browser.new_tab(f"{odd.url}/kept.html")
-    await keep(tab, files=["/kept.html"], version="1")
+    odd.does.page(ODD_PATH, "kept")
+    await keep(tab, files=["/kept.html", ODD_PATH], version="1")
     await controlled(tab)
     for body in ("one", "two"):
         odd.does.page("/kept.html", body)
@@ -66,6 +73,11 @@ async def test_what_it_does_not_keep_goes_past_it(browser: ChaosBrowser, odd: Od
     assert (await tab.evaluate(_ANSWER, "/tabhelm/manifest.json"))[0] == 404, (
         "what is deployed now is asked of the server"
     )
+    odd.does.page(ODD_PATH, "changed")
+    assert "kept" in (await tab.evaluate(_ANSWER, ODD_PATH))[1]
+    # Nor does it wake the service worker: one that is asked all the time is not replaced by the next.
+    routes = [await tab.evaluate(_ROUTE, path) for path in ("/kept.html", ODD_PATH, "/other.html")]
+    assert routes == ["fetch-event", "fetch-event", "network"]
     # The demo's empty page is none of its files.
     beside = await browser.new_tab(f"{odd.url}/blank")
     odd.does.page("/blank", "changed")

@@ -25,7 +25,7 @@ async def test_first_openings_at_once_from_several_engines(driven: DrivenBrowser
 
     async def begin(number: int) -> None:
         tab = tabs[number]
-        await join(tab, **hosts[number])
+        await join(tab, enginePatienceMs=15_000, **hosts[number])  # four engines boot at once, and take their time
         await two_builds.stand(tab)
         await open_queue(tab)
         await enqueue(tab, operations(f"first-{number}", 10, partitions=2))

@@ -137,7 +137,8 @@ def service_worker_script() -> str:
         release.update(f"{path.name} {path.stat().st_size} ".encode())
         release.update(path.read_bytes())
     files = ["/", *(f"/demo/{path.name}" for path in paths if path.name != "index.html")]
-    kept = json.dumps({"base": "/tabhelm/", "version": release.hexdigest()[:12], "files": files}, indent=2)
+    told = {"base": "/tabhelm/", "version": release.hexdigest()[:12], "files": files, "alone": True}
+    kept = json.dumps(told, indent=2)
     return f'importScripts("/tabhelm/service-worker.js");\ntabhelmOffline({kept});\n'
 
 
