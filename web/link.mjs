@@ -27,7 +27,7 @@ const EXPLAIN_MS = 1_000;
 /**
  * The way to an engine. `patience`: an engine in the page itself may be late for so long where the browser holds back the
  * page's timers.
- * @typedef {{post: (data: object) => void, close: () => void, patience?: (limitMs: number, sinceMs: number) => number}} Carrier
+ * @typedef {{post: (data: object) => void, close: () => void, patience?: (limitMs: number, sinceMs: number) => number}} Transport
  */
 
 /** @typedef {{createScriptURL: (url: string) => string}} Policy */
@@ -105,8 +105,8 @@ export class Link {
   #quietMs = 0;
   #bootingMs = 0;
   #engine = { id: "", buildId: "" };
-  /** @type {Carrier | null} */
-  #carrier = null;
+  /** @type {Transport | null} */
+  #transport = null;
   /** @type {(loss: Loss) => void} */
   #lost;
 
@@ -140,9 +140,9 @@ export class Link {
     const lifeline = session.lock("lifeline", `${session.id}:${this.connectionId}`);
     try {
       if (!(await hold(lifeline, this.#ending.signal)) || this.#closed) return;
-      const carrier = await (session.host === "window" ? this.#inPage() : this.#inWorker());
-      if (this.#closed) return carrier.close();
-      this.#carrier = carrier;
+      const transport = await (session.host === "window" ? this.#inPage() : this.#inWorker());
+      if (this.#closed) return transport.close();
+      this.#transport = transport;
     } catch (error) {
       this.#fail(`could not be started: ${message(error)}`, true, 2);
       return;
@@ -165,7 +165,7 @@ export class Link {
     });
   }
 
-  /** @returns {Carrier} */
+  /** @returns {Transport} */
   #inWorker() {
     const worker = new SharedWorker(trusted(this.session.settings.engineUrl), { type: "module", name: this.engineName });
     const { port } = worker;
@@ -184,7 +184,7 @@ export class Link {
     };
   }
 
-  /** What only the window host needs is loaded only here. @returns {Promise<Carrier>} */
+  /** What only the window host needs is loaded only here. @returns {Promise<Transport>} */
   async #inPage() {
     const { connect } = await load("window", this.session.settings.engineUrl);
     return connect(this.engineName, (/** @type {unknown} */ data) => this.#receive(data));
@@ -192,12 +192,12 @@ export class Link {
 
   /** @param {object} data */
   post(data) {
-    if (!this.#closed) this.#carrier?.post(data);
+    if (!this.#closed) this.#transport?.post(data);
   }
 
   /** Until when, by this page's clock, may it count on what it last heard? @param {number} limitMs */
   trust(limitMs) {
-    return this.heard + (this.#carrier?.patience?.(limitMs, this.heard) ?? limitMs);
+    return this.heard + (this.#transport?.patience?.(limitMs, this.heard) ?? limitMs);
   }
 
   /** After a freeze only an echo of this moment counts: what was queued before it says nothing about now. */
@@ -211,7 +211,7 @@ export class Link {
     this.#phase = "closed";
     clearInterval(this.#timer);
     this.#ending.abort();
-    this.#carrier?.close();
+    this.#transport?.close();
   }
 
   get #closed() {

@@ -13,7 +13,7 @@ from tabhelm.leadership import Idle, LeaderContext, Leading
 from tabhelm.observe import QueuePaused
 from tabhelm.ports import HttpAnswer
 from tabhelm.queue import Queue
-from tabhelm.queue.shift import POLL
+from tabhelm.queue.flush_run import POLL
 from tabhelm.queue.store import RETENTION
 from tabhelm.simulated import SimulatedReceiver, World
 from tabhelm.simulated.http import HttpRequest

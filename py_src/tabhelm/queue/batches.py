@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from tabhelm.errors import LeadershipLost
 from tabhelm.leadership import LeaderContext
-from tabhelm.queue.carriers import Carrier, HttpCarrier
 from tabhelm.queue.claims import Claim
-from tabhelm.queue.clerk import Clerk
 from tabhelm.queue.delivery import Delivery
+from tabhelm.queue.flush_run import FlushRun
+from tabhelm.queue.ledger import Ledger
 from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.records import Outcome
 from tabhelm.queue.settling import Settlement
 from tabhelm.queue.shared import SharedQueue
-from tabhelm.queue.shift import Shift
+from tabhelm.queue.transports import HttpTransport, Transport
 
 
 class Batch:
@@ -47,44 +47,44 @@ class Batch:
             LeadershipLost: the tenure ended; the next leader takes care of the operations.
         """
         found = {outcome.op_id: outcome for outcome in outcomes}
-        judged, delays = self._loop.shift.pace.judged(self.operations, found)
-        self._loop.shift.queue.note(self.operations, judged)
-        await self._loop.clerk.settle(Settlement(self._claim, judged, delays))
+        judged, delays = self._loop.run.pace.judged(self.operations, found)
+        self._loop.run.queue.note(self.operations, judged)
+        await self._loop.ledger.settle(Settlement(self._claim, judged, delays))
         self.settled = True
 
     async def _abandon(self) -> None:
         """Settle it if nobody did: it may have been sent, by whatever means."""
         if not self.settled:
             self.settled = True
-            shift = self._loop.shift
-            shift.pace.wait(shift.options.base_delay)
+            run = self._loop.run
+            run.pace.wait(run.options.base_delay)
             detail = "neither sent nor settled"
             unknown = {item.op_id: Outcome(item.op_id, "unknown", detail) for item in self.operations}
-            await self._loop.clerk.settle(Settlement(self._claim, unknown))
+            await self._loop.ledger.settle(Settlement(self._claim, unknown))
 
 
 class _OwnLoop:
     """What the batches of one loop share."""
 
     def __init__(self, queue: SharedQueue, context: LeaderContext, options: QueueOptions) -> None:
-        self.shift = Shift(queue, context, options)
-        self.delivery = Delivery(self.shift)
-        self.clerk = Clerk(self.shift, self.delivery)
-        self._carriers: dict[tuple[str, float | None], Carrier] = {}
+        self.run = FlushRun(queue, context, options)
+        self.delivery = Delivery(self.run)
+        self.ledger = Ledger(self.run, self.delivery)
+        self._transports: dict[tuple[str, float | None], Transport] = {}
 
-    def http(self, endpoint: str, timeout: float | None) -> Carrier:
+    def http(self, endpoint: str, timeout: float | None) -> Transport:
         """The way to a fenced receiver, whose marks are raised once in a tenure."""
-        shift, options = self.shift, self.shift.options
-        if (endpoint, timeout) not in self._carriers:
+        run, options = self.run, self.run.options
+        if (endpoint, timeout) not in self._transports:
             if timeout is not None:
                 options = replace(options, send_timeout=timeout)
-            carrier = HttpCarrier(shift.queue.services, shift.context, endpoint, options)
-            self._carriers[endpoint, timeout] = carrier
-        return self._carriers[endpoint, timeout]
+            transport = HttpTransport(run.queue.services, run.context, endpoint, options)
+            self._transports[endpoint, timeout] = transport
+        return self._transports[endpoint, timeout]
 
-    async def send(self, claim: Claim, carrier: Carrier) -> None:
-        settle = self.clerk.settle
-        await settle(await self.delivery.of(claim, carrier, self.shift.stream(0), settle))
+    async def send(self, claim: Claim, transport: Transport) -> None:
+        settle = self.ledger.settle
+        await settle(await self.delivery.of(claim, transport, self.run.stream(0), settle))
 
 
 async def batches(
@@ -101,13 +101,13 @@ async def batches(
     loop = _OwnLoop(queue, context, options or QueueOptions())
     batch: Batch | None = None
     try:
-        await loop.clerk.recover()
+        await loop.ledger.recover()
         while True:
-            batch = Batch(loop, await loop.clerk.next())
+            batch = Batch(loop, await loop.ledger.next())
             yield batch
             await batch._abandon()
     finally:
-        loop.shift.close()
+        loop.run.close()
         if batch is not None:
             with suppress(LeadershipLost):  # then the next leader recovers it
                 await batch._abandon()

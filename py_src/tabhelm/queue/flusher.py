@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from tabhelm.errors import InvalidOptions
 from tabhelm.leadership import LeaderContext
-from tabhelm.queue.carriers import Carrier, HttpCarrier, OwnCarrier
-from tabhelm.queue.clerk import Clerk
 from tabhelm.queue.delivery import Delivery
+from tabhelm.queue.flush_run import FlushRun
 from tabhelm.queue.lanes import Lanes
+from tabhelm.queue.ledger import Ledger
 from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.sending import as_sender
 from tabhelm.queue.shared import SharedQueue
-from tabhelm.queue.shift import Shift
+from tabhelm.queue.transports import HttpTransport, OwnTransport, Transport
 
 
 async def flush(queue: SharedQueue, context: LeaderContext, options: QueueOptions) -> None:
@@ -27,24 +27,24 @@ async def flush(queue: SharedQueue, context: LeaderContext, options: QueueOption
         WrongResource: the tenure is of another resource.
         InvalidOptions: neither a sender nor an endpoint.
     """
-    shift = Shift(queue, context, options)
+    run = FlushRun(queue, context, options)
     try:
-        carrier = _carrier(shift)
-        delivery = Delivery(shift)
-        while not await delivery.made_ready(carrier, shift.stream(0)):
-            await shift.rest()
-        clerk = Clerk(shift, delivery)
-        await clerk.recover()
-        clerk.carrier = carrier
-        await Lanes(shift, delivery, clerk, carrier).run()
+        transport = _transport(run)
+        delivery = Delivery(run)
+        while not await delivery.made_ready(transport, run.stream(0)):
+            await run.rest()
+        ledger = Ledger(run, delivery)
+        await ledger.recover()
+        ledger.transport = transport
+        await Lanes(run, delivery, ledger, transport).run()
     finally:
-        shift.close()
+        run.close()
 
 
-def _carrier(shift: Shift) -> Carrier:
-    queue, options = shift.queue, shift.options
+def _transport(run: FlushRun) -> Transport:
+    queue, options = run.queue, run.options
     if options.sender is not None:
-        return OwnCarrier(queue.services, shift.context, as_sender(options.sender), options)
+        return OwnTransport(queue.services, run.context, as_sender(options.sender), options)
     if options.endpoint is not None:
-        return HttpCarrier(queue.services, shift.context, options.endpoint, options)
+        return HttpTransport(queue.services, run.context, options.endpoint, options)
     raise InvalidOptions(f"queue {queue.resource!r} has neither an endpoint nor a sender: name one to flush it")

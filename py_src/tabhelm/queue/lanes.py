@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 
 from tabhelm.leadership.tenure import TokenStream
-from tabhelm.queue.carriers import Carrier
 from tabhelm.queue.claims import Claim
-from tabhelm.queue.clerk import Clerk
 from tabhelm.queue.delivery import Delivery
+from tabhelm.queue.flush_run import POLL, FlushRun
+from tabhelm.queue.ledger import Ledger
 from tabhelm.queue.settling import Settlement
-from tabhelm.queue.shift import POLL, Shift
+from tabhelm.queue.transports import Transport
 
 
 class Lanes:
     """So many batches on their way at once, each with a token stream of its own."""
 
-    def __init__(self, shift: Shift, delivery: Delivery, clerk: Clerk, carrier: Carrier) -> None:
-        self._shift = shift
+    def __init__(self, run: FlushRun, delivery: Delivery, ledger: Ledger, transport: Transport) -> None:
+        self._run = run
         self._delivery = delivery
-        self._clerk = clerk
-        self._carrier = carrier
-        self._clock = shift.queue.services.clock
-        self._free = list(range(shift.options.lanes))
+        self._ledger = ledger
+        self._transport = transport
+        self._clock = run.queue.services.clock
+        self._free = list(range(run.options.lanes))
         self._running: dict[asyncio.Task[None], int] = {}
         self._failures: list[BaseException] = []
         self._claimed: list[Claim] = []
@@ -44,14 +44,14 @@ class Lanes:
         Raises:
             LeadershipLost: it did.
         """
-        shift = self._shift
+        run = self._run
         try:
             while True:
                 if self._failures:
                     raise self._failures[0]
-                shift.tenure.ensure()
+                run.tenure.ensure()
                 now = self._clock.monotonic()  # once a round: what is due by one reading is not waited for by another
-                resting = shift.resting
+                resting = run.resting
                 if not resting:
                     self._start()
                 self._give_back(bool(resting))
@@ -59,7 +59,7 @@ class Lanes:
                 if self._finished or lanes:
                     await self._turn(lanes)
                     continue
-                await shift.wait(resting or self._idle(now))
+                await run.wait(resting or self._idle(now))
                 self._look_at = 0.0
         finally:
             left = list(self._running)
@@ -74,36 +74,36 @@ class Lanes:
         if self._free:
             return len(self._free) if self._finished or self._look_at <= now else 0
         # One ahead. Not where each operation is a send of its own: the storage is no bottleneck there.
-        return int(not self._carrier.each and (self._more or bool(self._finished)))
+        return int(not self._transport.each and (self._more or bool(self._finished)))
 
     def _idle(self, now: float) -> float:
         """Seconds to wait, if nobody says before that there is something to do."""
         return min(self._look_at - now, POLL) if self._free and not self._claimed else POLL
 
     async def _turn(self, lanes: int) -> None:
-        shift, clock = self._shift, self._clock
+        run, clock = self._run, self._clock
         finished, self._finished = self._finished, []
-        found = await self._clerk.turn(finished, lanes)
+        found = await self._ledger.turn(finished, lanes)
         if not lanes:
             return
         self._claimed += found.claims
         self._more = found.more
         if not found.more:
             self._look_at = clock.monotonic() + (POLL if found.due is None else found.due)
-        if not shift.resting:
+        if not run.resting:
             self._start()
-        shift.probed()
+        run.probed()
 
     def _start(self) -> None:
         while self._free and self._claimed and self._fits(self._claimed[0]):
             claim, lane = self._claimed.pop(0), self._free.pop(0)
-            task = asyncio.get_running_loop().create_task(self._deliver(claim, self._shift.stream(lane)))
+            task = asyncio.get_running_loop().create_task(self._deliver(claim, self._run.stream(lane)))
             self._running[task] = lane
             task.add_done_callback(self._ended)
 
     def _fits(self, claim: Claim) -> bool:
         """Whether it may still be sent as it was claimed."""
-        return len(claim.operations) <= self._shift.pace.size and not self._delivery.outdated(claim)
+        return len(claim.operations) <= self._run.pace.size and not self._delivery.outdated(claim)
 
     def _give_back(self, resting: bool) -> None:
         """What was claimed ahead and may not be sent now goes back as it was."""
@@ -117,14 +117,14 @@ class Lanes:
             self._failures.append(RuntimeError("a lane of the queue was cancelled"))
         elif (error := task.exception()) is not None:
             self._failures.append(error)
-        self._shift.wake()
+        self._run.wake()
 
     async def _deliver(self, claim: Claim, stream: TokenStream) -> None:
-        settlement = await self._delivery.of(claim, self._carrier, stream, self._settle)
+        settlement = await self._delivery.of(claim, self._transport, stream, self._settle)
         self._finished.append(settlement)
 
     async def _settle(self, settlement: Settlement) -> None:
         """A part of a claim, of which another part is still to be sent."""
-        await self._clerk.settle(settlement)
+        await self._ledger.settle(settlement)
         if self._free and len(settlement.done) + len(settlement.left) < len(settlement.claim.operations):
-            self._shift.wake()  # something came back
+            self._run.wake()  # something came back

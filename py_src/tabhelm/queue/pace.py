@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from tabhelm.election import Backoff
 from tabhelm.ports import Clock, Entropy
-from tabhelm.queue.carriers import Sent
 from tabhelm.queue.options import QueueOptions
 from tabhelm.queue.records import Operation, Outcome
+from tabhelm.queue.transports import Sent
 
 _SUSPECTS = 16
 

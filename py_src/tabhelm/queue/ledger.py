@@ -10,47 +10,47 @@ from collections.abc import Iterable, Sequence
 
 from tabhelm.errors import QuotaExceeded
 from tabhelm.observe import OperationDied
-from tabhelm.queue.carriers import Carrier
 from tabhelm.queue.claims import Claim, Found, Wanted
 from tabhelm.queue.delivery import Delivery
+from tabhelm.queue.flush_run import POLL, FlushRun
 from tabhelm.queue.records import Operation
 from tabhelm.queue.scarcity import Scarcity
 from tabhelm.queue.settling import Settlement
-from tabhelm.queue.shift import POLL, Shift
+from tabhelm.queue.transports import Transport
 
 _AT_ONCE = Found(due=0.0)
 
 
-class Clerk:
-    """All transactions of one shift."""
+class Ledger:
+    """All transactions of one flush run."""
 
-    def __init__(self, shift: Shift, delivery: Delivery) -> None:
-        self._shift = shift
+    def __init__(self, run: FlushRun, delivery: Delivery) -> None:
+        self._run = run
         self._delivery = delivery
-        self._store = shift.queue.store
+        self._store = run.queue.store
         self._scarcity = Scarcity()
         self._held: set[str] = set()
         """The claims that were handed out and are not settled."""
         self._after = ""
-        self.carrier: Carrier | None = None
+        self.transport: Transport | None = None
         """What sends while the storage is full; ``None`` where the app's own loop does."""
 
     async def recover(self) -> None:
         """Before the first claim: return what was left in flight, by whomever."""
-        shift = self._shift
-        count, retention = await shift.stored(lambda: self._store.recover(shift.tenure.grant))
-        shift.retention = min(shift.retention, retention)
+        run = self._run
+        count, retention = await run.stored(lambda: self._store.recover(run.tenure.grant))
+        run.retention = min(run.retention, retention)
         if count:
-            shift.changed()
+            run.changed()
 
     async def next(self) -> Claim:
         """The next claim, as soon as there is one."""
         while True:
-            await self._shift.rest()
+            await self._run.rest()
             found = await self.turn((), 1)
             if found.claim is not None:
                 return found.claim
-            await self._shift.wait(POLL if found.due is None else min(found.due, POLL))
+            await self._run.wait(POLL if found.due is None else min(found.due, POLL))
 
     async def settle(self, settlement: Settlement) -> None:
         """Write down what became of a claim's operations."""
@@ -80,21 +80,21 @@ class Clerk:
         return found
 
     async def _turn(self, settlements: Sequence[Settlement], lanes: int, *, deleted: bool = False) -> Found:
-        shift, store, rejected = self._shift, self._store, self._shift.options.rejected
+        run, store, rejected = self._run, self._store, self._run.options.rejected
         # While paused, one operation shows as well as many whether it still is as it was.
-        paused = shift.queue.paused is not None
+        paused = run.queue.paused is not None
         wanted = Wanted(
-            1 if paused else shift.pace.size,
-            shift.retention,
+            1 if paused else run.pace.size,
+            run.retention,
             lanes=1 if paused else lanes,
             after=self._after,
-            alone=dict(shift.pace.alone),
+            alone=dict(run.pace.alone),
             rejected=rejected,
             known=frozenset(self._held),
         )
-        found = await shift.stored(
+        found = await run.stored(
             lambda: store.turn(
-                shift.tenure.grant, settlements, wanted if lanes else None, rejected=rejected, deleted=deleted
+                run.tenure.grant, settlements, wanted if lanes else None, rejected=rejected, deleted=deleted
             ),
             full=True,
         )
@@ -107,10 +107,10 @@ class Clerk:
     def _told(self, settlements: Iterable[Settlement], found: Found) -> None:
         self._report_dead(found.dead)
         if settlements or found.claims or found.dead:
-            self._shift.changed()
+            self._run.changed()
 
     def _report_dead(self, dead: Iterable[Operation]) -> None:
-        queue = self._shift.queue
+        queue = self._run.queue
         for operation in dead:
             queue.services.events.emit(OperationDied(queue.resource, operation.op_id, operation.reason))
 
@@ -133,7 +133,7 @@ class Clerk:
         Raises:
             QuotaExceeded: there is no room yet.
         """
-        scarcity, store, shift = self._scarcity, self._store, self._shift
+        scarcity, store, run = self._scarcity, self._store, self._run
         while scarcity.settlements:
             # It stays owed until it is written: what comes of the same claim meanwhile is added, not written before it.
             settlement = scarcity.settlements[0]
@@ -143,43 +143,41 @@ class Clerk:
             self._report_dead(found.dead)
         if scarcity.unknown:
             noted = dict(scarcity.unknown)
-            await shift.stored(lambda: store.note_unknown(shift.tenure.grant, noted.values()), full=True)
+            await run.stored(lambda: store.note_unknown(run.tenure.grant, noted.values()), full=True)
             scarcity.unknown = {key: found for key, found in scarcity.unknown.items() if key not in noted}
         if scarcity.sent:
-            await shift.stored(lambda: store.note_done(shift.tenure.grant, scarcity.sent), full=True)
+            await run.stored(lambda: store.note_done(run.tenure.grant, scarcity.sent), full=True)
             scarcity.sent = []
-            shift.changed()
+            run.changed()
 
     async def _without_room(self) -> None:
         """Send what can be sent, and delete what is done: that alone makes room."""
-        scarcity, store, shift, carrier = self._scarcity, self._store, self._shift, self.carrier
-        clock, delivery = shift.queue.services.clock, self._delivery
-        shift.queue.last_error = "quota-exceeded: the storage of this origin is full"
+        scarcity, store, run, transport = self._scarcity, self._store, self._run, self.transport
+        clock, delivery = run.queue.services.clock, self._delivery
+        run.queue.last_error = "quota-exceeded: the storage of this origin is full"
         done: list[Operation] = []
-        if carrier is not None:
-            size = 1 if carrier.each else shift.pace.size
+        if transport is not None:
+            size = 1 if transport.each else run.pace.size
             skip, over = scarcity.waiting(clock.monotonic()), scarcity.over
             since = {op_id: at for op_id, (_, at) in scarcity.unknown.items()}
-            operations = await shift.stored(
-                lambda: store.peek(
-                    shift.tenure.grant, size, skip=skip, over=over, retention=shift.retention, since=since
-                )
+            operations = await run.stored(
+                lambda: store.peek(run.tenure.grant, size, skip=skip, over=over, retention=run.retention, since=since)
             )
-            if operations and await delivery.made_ready(carrier, shift.stream(0)):
+            if operations and await delivery.made_ready(transport, run.stream(0)):
                 began = clock.wall()
-                outcomes, _ = await delivery.send(operations, carrier, shift.tenure.stream("no-room"))
+                outcomes, _ = await delivery.send(operations, transport, run.tenure.stream("no-room"))
                 scarcity.found(operations, outcomes, began)
                 done = Settlement(Claim("", tuple(operations), 0.0), outcomes).done
                 for item in operations:
                     if item.op_id in outcomes and item not in done:
-                        scarcity.wait(item.partition, clock.monotonic() + shift.options.max_delay)
+                        scarcity.wait(item.partition, clock.monotonic() + run.options.max_delay)
         if done:
             await self._delete(done)
             scarcity.sent += done
         else:
-            await shift.storage_rest()
+            await run.storage_rest()
 
     async def _delete(self, done: Sequence[Operation]) -> None:
-        store, shift = self._store, self._shift
+        store, run = self._store, self._run
         if done:
-            await shift.stored(lambda: store.delete_done(shift.tenure.grant, done))
+            await run.stored(lambda: store.delete_done(run.tenure.grant, done))

@@ -47,7 +47,7 @@ class Sent:
         return self.complaint or self.detail
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """Sends operations, in order. ``each``: it wants them one at a time."""
 
     each: bool
@@ -58,10 +58,10 @@ class Carrier(Protocol):
     def doubt(self) -> None:
         """Have ``ready`` do it again."""
 
-    async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent: ...
+    async def send(self, operations: Sequence[Operation], stream: TokenStream) -> Sent: ...
 
 
-class HttpCarrier:
+class HttpTransport:
     """To a fenced receiver. Before the first send it raises the receiver's marks (the barrier)."""
 
     def __init__(self, services: QueueServices, context: LeaderContext, endpoint: str, options: QueueOptions) -> None:
@@ -87,7 +87,7 @@ class HttpCarrier:
     def doubt(self) -> None:
         self._raised = False
 
-    async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
+    async def send(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
         services, key = self._services, None
         texts, refused = json_payloads(operations)
         if refused:
@@ -116,7 +116,7 @@ class HttpCarrier:
         return await ask(self._headers, self._services.clock, self._timeout, "headers")
 
 
-class OwnCarrier:
+class OwnTransport:
     """By the app's own sender."""
 
     def __init__(self, services: QueueServices, context: LeaderContext, sender: Sender, options: QueueOptions) -> None:
@@ -132,7 +132,7 @@ class OwnCarrier:
     def doubt(self) -> None:
         pass
 
-    async def carry(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
+    async def send(self, operations: Sequence[Operation], stream: TokenStream) -> Sent:
         sending = Sending(
             self._tenure,
             stream.next_token(),

@@ -22,7 +22,7 @@ _CALM = 0.25
 """Seconds that a storage which failed is left alone, whatever it says meanwhile."""
 
 
-class Shift:
+class FlushRun:
     """One tenure's work on one queue."""
 
     def __init__(self, queue: SharedQueue, context: LeaderContext, options: QueueOptions) -> None:
