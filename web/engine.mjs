@@ -6,14 +6,14 @@
 
 import { boot } from "./boot.mjs";
 import { LockDesk } from "./desk.mjs";
+import { Pulse } from "./pulse.mjs";
+import { Wheels } from "./wheels.mjs";
 
 const WIRE = 1;
 const NAME = /^tabhelm:([A-Za-z0-9][A-Za-z0-9._-]*):v([1-9][0-9]*):([^#]+?)(?:#[1-9][0-9]*)?$/;
 const LEAST_STALL_MS = 100;
 /** A boot that neither succeeds nor fails (browsers do that on a truncated download) is given up after this long. */
 const BOOT_LIMIT_MS = 120_000;
-/** When so many pings are unanswered, only one in so many is still sent: a page that hangs for hours gets no pile of them. */
-const PINGS_AHEAD = 8;
 /** A worker's Python has so long to begin what its last page asked for before its goodbye. */
 const SETTLE_MS = 3;
 /** So long after a page left for another engine, one that nobody uses ends itself. */
@@ -44,26 +44,16 @@ class Session {
   known = false; // whether Python has heard of it
   ready = false; // its wheels are unpacked
   frozen = false;
-  stalled = false;
-  ticks = 0; // times to ping
-  n = 0; // the last ping
-  answered = 0; // the last ping that was answered
   /** @type {[string, unknown[] | undefined][]} */
   early = []; // what Python is to be told, once it is there and the wheels are
   /** @type {{abort: () => void} | null} */
   lifeline = null;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  pings = undefined;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  stallTimer = undefined;
 
-  /** @param {Link} link @param {{session: string, stallAfterMs: number, at: number}} hello */
-  constructor(link, hello) {
+  /** @param {Link} link @param {string} id @param {Pulse} pulse */
+  constructor(link, id, pulse) {
     this.link = link;
-    this.id = hello.session;
-    this.stallAfterMs = hello.stallAfterMs;
-    this.heard = hello.at; // the page's clock, for the page
-    this.heardAt = performance.now(); // ours, for us
+    this.id = id;
+    this.pulse = pulse;
   }
 }
 
@@ -81,10 +71,8 @@ export class Engine {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #sleepTimer = undefined;
   #started = performance.now();
-  /** @type {Promise<Runtime> | null} */
-  #runtime = null;
-  /** @type {Map<string, Promise<void>>} */
-  #wheels = new Map(); // URL → promise of its unpacking
+  /** @type {Wheels | null} */
+  #wheels = null;
   #locked = false;
   #suspended = false;
   #away = false; // what Python believes of `#suspended`
@@ -114,8 +102,9 @@ export class Engine {
     }
     this.#live();
     this.#limitBoot();
-    this.#runtime = Promise.resolve(bootWith({ onStage: (stage) => (this.stage = stage) }));
-    this.#start().catch((error) => this.fail(error?.code ?? "boot", textOf(error)));
+    const runtime = Promise.resolve(bootWith({ onStage: (stage) => (this.stage = stage) }));
+    this.#wheels = new Wheels(runtime);
+    this.#start(runtime).catch((error) => this.fail(error?.code ?? "boot", textOf(error)));
   }
 
   /** It has given up, and serves nobody any more. */
@@ -188,8 +177,9 @@ export class Engine {
     else if (!this.#failure) this.fail("no-authority", message ?? `the engine's own lock was ${what}`);
   }
 
-  async #start() {
-    const { pyodide, from, fallbackReason, version } = await /** @type {Promise<Runtime>} */ (this.#runtime);
+  /** @param {Promise<Runtime>} runtime */
+  async #start(runtime) {
+    const { pyodide, from, fallbackReason, version } = await runtime;
     if (this.#failure) return;
     // An interpreter that has broken down goes on answering now and then. Nothing that it says may be believed.
     if (pyodide._api) pyodide._api.on_fatal = (/** @type {unknown} */ error) => this.fail("engine-crashed", textOf(error));
@@ -313,7 +303,13 @@ export class Engine {
       this.#refuse(link, problem("malformed", "hello: a field is missing or of a wrong type"));
       return;
     }
-    const joined = new Session(link, hello);
+    /** @type {Session} */
+    const joined = new Session(link, session, new Pulse(hello, {
+      ping: (n, heard) => this.#post(link, { type: "ping", n, heard }),
+      stalled: () => this.#stalled(joined),
+      answering: () => this.#answering(joined),
+      patience: this.patience,
+    }));
     link.session = joined;
     this.#sessions.set(session, joined);
     this.desk.admit(session);
@@ -326,9 +322,9 @@ export class Engine {
       engine: this.engine,
       engineLock: this.engineLock,
       buildId: this.buildId,
-      heard: joined.heard,
+      heard: joined.pulse.heard,
     });
-    this.#watch(joined);
+    joined.pulse.start();
     this.#tell(joined, hello);
     this.#prepare(joined, wheels);
   }
@@ -345,16 +341,14 @@ export class Engine {
   #says(session, data) {
     const { type } = data;
     if (type === "pong") {
-      if (isTime(data.at) && Number.isInteger(data.n) && data.n > session.answered && data.n <= session.n) {
-        session.answered = data.n;
-        if (!session.frozen) this.#heard(session, data.at);
-      } else this.ignored += 1;
+      if (!isTime(data.at) || !session.pulse.pong(data.n)) this.ignored += 1;
+      else if (!session.frozen) session.pulse.hear(data.at);
     } else if (type === "bye") {
       this.#end(session, isText(data.reason) ? data.reason : "bye");
     } else if (type === "freeze") {
       this.desk.drop(session.id); // before anything else: we may be suspended with the page at any moment
       session.frozen = true;
-      this.#unwatch(session);
+      session.pulse.stop();
       this.#tell(session, data);
     } else if (type === "resume") {
       if (!isTime(data.at)) {
@@ -362,92 +356,26 @@ export class Engine {
         return;
       }
       session.frozen = false;
-      session.answered = session.n;
-      session.heardAt = performance.now();
-      this.#heard(session, data.at);
+      session.pulse.resume(data.at);
       this.desk.admit(session.id);
       this.#tell(session, data);
-      this.#unwatch(session);
-      this.#watch(session);
-      this.#ping(session); // the page accepts no grant before it knows that we heard it
+      session.pulse.start();
+      session.pulse.ping(); // the page accepts no grant before it knows that we heard it
     } else this.#tell(session, data);
   }
 
   // -- is the page still there? ----------------------------------------------------------------------------------
 
-  /** @param {Session} session @param {number} at */
-  #heard(session, at) {
-    // In a page we stand still together with it, and nobody asks meanwhile: what comes first afterwards finds it out.
-    if (this.patience && this.#stoodStill(session)) this.#stall(session);
-    session.heard = at;
-    session.heardAt = performance.now();
-    if (!session.stalled) return;
-    session.stalled = false;
-    this.desk.admit(session.id);
-    this.#tell(session, { type: "answering" });
-    this.#ping(session);
-    this.#awaitStall(session, session.stallAfterMs);
-  }
-
   /** @param {Session} session */
-  #watch(session) {
-    session.pings = setInterval(() => this.#ping(session), session.stallAfterMs / 4);
-    this.#awaitStall(session, session.stallAfterMs);
-  }
-
-  /** @param {Session} session */
-  #unwatch(session) {
-    clearInterval(session.pings);
-    clearTimeout(session.stallTimer);
-  }
-
-  /** @param {Session} session */
-  #ping(session) {
-    session.ticks += 1;
-    if (session.n - session.answered >= PINGS_AHEAD && session.ticks % PINGS_AHEAD !== 0) return;
-    session.n += 1;
-    this.#post(session.link, { type: "ping", n: session.n, heard: session.heard });
-  }
-
-  /** @param {Session} session @param {number} delayMs */
-  #awaitStall(session, delayMs) {
-    clearTimeout(session.stallTimer);
-    const due = performance.now() + delayMs;
-    session.stallTimer = setTimeout(() => this.#stallDue(session, due), delayMs);
-  }
-
-  /** @param {Session} session @param {number} due */
-  #stallDue(session, due) {
-    const now = performance.now();
-    const pingMs = session.stallAfterMs / 4;
-    if (!this.patience && now - due > pingMs) {
-      // We ourselves stood still (suspended, or Python computed): what the page answered meanwhile is still in our
-      // queue. The page is judged after one more ping.
-      this.#ping(session);
-      this.#awaitStall(session, pingMs);
-      return;
-    }
-    const left = session.heardAt + this.#limitMs(session) - now;
-    if (left > 0) this.#awaitStall(session, left);
-    else this.#stall(session);
-  }
-
-  /** @param {Session} session */
-  #limitMs({ stallAfterMs, heardAt }) {
-    return this.patience?.(stallAfterMs, heardAt) ?? stallAfterMs;
-  }
-
-  /** @param {Session} session */
-  #stoodStill(session) {
-    return performance.now() - session.heardAt > this.#limitMs(session);
-  }
-
-  /** @param {Session} session */
-  #stall(session) {
-    if (session.stalled) return;
-    session.stalled = true;
+  #stalled(session) {
     this.desk.drop(session.id);
     this.#tell(session, { type: "stalled" });
+  }
+
+  /** @param {Session} session */
+  #answering(session) {
+    this.desk.admit(session.id);
+    this.#tell(session, { type: "answering" });
   }
 
   /** @param {Session} session @param {string} reason */
@@ -474,7 +402,7 @@ export class Engine {
   #forget(session) {
     this.desk.drop(session.id);
     this.#sessions.delete(session.id);
-    this.#unwatch(session);
+    session.pulse.stop();
     session.lifeline?.abort();
     session.link.session = null;
     session.early = [];
@@ -544,7 +472,7 @@ export class Engine {
    */
   async #prepare(session, wheels) {
     try {
-      for (const wheel of wheels) await this.#unpack(new URL(wheel, globalThis.location.href).href);
+      for (const wheel of wheels) await this.#wheels?.unpack(new URL(wheel, globalThis.location.href).href);
     } catch (error) {
       if (this.#sessions.get(session.id) !== session) return;
       this.#forget(session);
@@ -553,33 +481,6 @@ export class Engine {
     }
     session.ready = true;
     this.#flush(session);
-  }
-
-  /** @param {string} url */
-  #unpack(url) {
-    let unpacked = this.#wheels.get(url);
-    if (!unpacked) {
-      unpacked = this.#unpackOnce(url);
-      this.#wheels.set(url, unpacked);
-      unpacked.catch(() => this.#wheels.delete(url)); // a later page may have more luck
-    }
-    return unpacked;
-  }
-
-  /** @param {string} url */
-  async #unpackOnce(url) {
-    const response = await fetch(url, { credentials: "same-origin" }).catch((error) => {
-      throw new Error(`the wheel ${url} cannot be fetched: ${error.message}`);
-    });
-    if (!response.ok) throw new Error(`the wheel ${url} cannot be fetched: status ${response.status}`);
-    const bytes = await response.arrayBuffer();
-    const { pyodide } = await /** @type {Promise<Runtime>} */ (this.#runtime);
-    try {
-      pyodide.unpackArchive(bytes, "wheel");
-      pyodide.runPython("import importlib; importlib.invalidate_caches()");
-    } catch (error) {
-      throw new Error(`the wheel ${url} cannot be unpacked: ${textOf(error)}`);
-    }
   }
 }
 

@@ -16,11 +16,11 @@ from tabhelm.names import engine_lock
 from tabhelm.ports import Ports, Timer
 from tabhelm.ports.database import Opaque
 from tabhelm.simulated.messageport import MessagePort
+from tabhelm.simulated.pulse import Patience, Pulse
 from tabhelm.simulated.world import SimulatedAgent, World
 
 Deliver = Callable[..., None]
 """``deliver(session, text)``, and with values beside it ``deliver(session, text, values)``."""
-MOST_PINGS_AHEAD = 8
 SETTLE = 0.003
 """Seconds that a worker's Python has to begin what its last page asked for before its goodbye."""
 
@@ -42,27 +42,16 @@ EngineFactory = Callable[[Any, Ports], Awaitable[Deliver]]
 class _Session:
     id: str
     port: MessagePort
-    stall_after: float
-    heard: float
-    """The page's own clock, echoed to it (milliseconds)."""
-    heard_at: float
-    """Ours (seconds)."""
+    pulse: Pulse
     known: bool = False
     frozen: bool = False
-    stalled: bool = False
-    n: int = 0
-    answered: int = 0
     early: list[tuple[str, Sequence[Opaque]]] = field(default_factory=list)
-    ping_timer: Timer | None = None
-    stall_timer: Timer | None = None
     gone: bool = False
 
 
 SUSPEND = json.dumps({"type": "suspend"})
 CUT = json.dumps({"type": "cut"})
 RESUME = json.dumps({"type": "resume"})
-Patience = Callable[[float, float], float]
-"""How long a page may be late, by its limit and since when (seconds of its own clock): browsers hold back timers."""
 
 
 class SimulatedEngine:
@@ -83,7 +72,8 @@ class SimulatedEngine:
     ) -> None:
         self.world = world
         self.agent = agent
-        self.ports, self._patience = page or (world.ports(agent), lambda limit, since: limit)
+        self._patience: Patience | None
+        self.ports, self._patience = page or (world.ports(agent), None)
         self.in_page = page is not None
         self.suspended = False
         self.app = app
@@ -251,15 +241,26 @@ class SimulatedEngine:
             if not self._sessions:
                 self.suspend()
             return
-        stall_after = hello["stallAfterMs"] / 1000
-        session = _Session(hello["session"], port, stall_after, hello["at"], self.ports.clock.monotonic())
+        session = _Session(
+            hello["session"],
+            port,
+            Pulse(
+                self.ports.clock,
+                hello["stallAfterMs"] / 1000,
+                hello["at"],
+                ping=lambda n, heard: port.post({"type": "ping", "n": n, "heard": heard}),
+                stalled=lambda: self._stalled(session),
+                answering=lambda: self._answering(session),
+                patience=self._patience,
+            ),
+        )
         self._sessions[session.id] = session
         self.ports.locks.admit(session.id)
         self.ports.locks.admit(f"lifeline:{session.id}")
         self.agent.start(self._lifeline(session, hello["lifeline"]))
         welcome = {"engine": self.engine_id, "engineLock": self.lock_name, "buildId": self.build}
-        port.post({"type": "welcome", **welcome, "heard": session.heard})
-        self._watch(session)
+        port.post({"type": "welcome", **welcome, "heard": session.pulse.heard})
+        session.pulse.start()
         self._tell(session, hello)
         self._flush(session)
 
@@ -273,90 +274,35 @@ class SimulatedEngine:
     def _says(self, session: _Session, data: dict[str, Any]) -> None:
         kind = data["type"]
         if kind == "pong":
-            if session.answered < data["n"] <= session.n:
-                session.answered = data["n"]
-                if not session.frozen:
-                    self._heard(session, data["at"])
+            if session.pulse.pong(data["n"]) and not session.frozen:
+                session.pulse.hear(data["at"])
         elif kind == "bye":
             self._end(session, data.get("reason") or "bye")
         elif kind == "freeze":
             self.ports.locks.drop(session.id)  # first: the engine may be suspended with the page at any moment
             session.frozen = True
-            self._unwatch(session)
+            session.pulse.stop()
             self._tell(session, data)
         elif kind == "resume":
             session.frozen = False
-            session.answered = session.n
-            self._heard(session, data["at"])
+            session.pulse.resume(data["at"])
             self.ports.locks.admit(session.id)
             self._tell(session, data)
-            self._unwatch(session)
-            self._watch(session)
+            session.pulse.start()
+            session.pulse.ping()
         else:
             self._tell(session, data)
 
     # ---- is the page still there? -----------------------------------------------------------------------------------
 
-    def _heard(self, session: _Session, at: float) -> None:
-        if self.in_page and self._left(session) < 0:
-            # We stood still together with the page, and nobody asked meanwhile.
-            self._stall(session)
-        session.heard = at
-        session.heard_at = self.ports.clock.monotonic()
-        if session.stalled:
-            session.stalled = False
-            self.ports.locks.admit(session.id)
-            self._tell(session, {"type": "answering"})
-            self._await_stall(session, session.stall_after)
-
-    def _watch(self, session: _Session) -> None:
-        def ping() -> None:
-            session.ping_timer = self.ports.clock.call_later(session.stall_after / 4, ping)
-            self._ping(session)
-
-        session.ping_timer = self.ports.clock.call_later(session.stall_after / 4, ping)
-        self._await_stall(session, session.stall_after)
-
-    def _unwatch(self, session: _Session) -> None:
-        for timer in (session.ping_timer, session.stall_timer):
-            if timer is not None:
-                timer.cancel()
-
-    def _ping(self, session: _Session) -> None:
-        if session.n - session.answered < MOST_PINGS_AHEAD:
-            session.n += 1
-            session.port.post({"type": "ping", "n": session.n, "heard": session.heard})
-
-    def _await_stall(self, session: _Session, delay: float) -> None:
-        if session.stall_timer is not None:
-            session.stall_timer.cancel()
-        due = self.ports.clock.monotonic() + delay
-        session.stall_timer = self.ports.clock.call_later(delay, lambda: self._stall_due(session, due))
-
-    def _stall_due(self, session: _Session, due: float) -> None:
-        now = self.ports.clock.monotonic()
-        pause = session.stall_after / 4
-        if not self.in_page and now - due > pause:  # we ourselves stood still: judge the page after one more ping
-            self._ping(session)
-            self._await_stall(session, pause)
-            return
-        left = self._left(session)
-        if left > 1e-9:
-            self._await_stall(session, left)
-        else:
-            self._stall(session)
-
-    def _left(self, session: _Session) -> float:
-        limit = self._patience(session.stall_after, session.heard_at)
-        return session.heard_at + limit - self.ports.clock.monotonic()
-
-    def _stall(self, session: _Session) -> None:
-        if session.stalled:
-            return
-        session.stalled = True
+    def _stalled(self, session: _Session) -> None:
         self.world.note(self.agent.name, f"stalled {session.id}")
         self.ports.locks.drop(session.id)
         self._tell(session, {"type": "stalled"})
+
+    def _answering(self, session: _Session) -> None:
+        self.ports.locks.admit(session.id)
+        self._tell(session, {"type": "answering"})
 
     def _end(self, session: _Session, reason: str) -> None:
         if session.gone:
@@ -380,7 +326,7 @@ class SimulatedEngine:
         self.ports.locks.drop(session.id)
         self.ports.locks.drop(f"lifeline:{session.id}")
         self._sessions.pop(session.id, None)
-        self._unwatch(session)
+        session.pulse.stop()
         session.early = []
 
     # ---- to Python --------------------------------------------------------------------------------------------------
