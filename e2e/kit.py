@@ -22,6 +22,10 @@ TabT_co = TypeVar("TabT_co", bound=DrivenTab, covariant=True)
 RECEIVER = "/api/operations"
 DEFAULT_RESOURCE = "job"
 STALL_MS = 2_000
+STEADY_MS = 10_000
+"""For tests in which nobody is to be taken for stalled, however busy the machine is."""
+PATIENCE_MS = 6_000
+"""Milliseconds until a shared engine that says nothing is given up. A new one needs them on a busy machine."""
 
 _LISTEN = """() => {
   if (window.uncaught) return;
@@ -186,7 +190,7 @@ class Site:
 async def join(tab: DrivenTab, *, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
     """Join in an open page; returns ``{id, connectionId, generation, engine, ms}``."""
     await tab.evaluate(_LISTEN)
-    given = {"app": "e2e", "stallAfterMs": STALL_MS, "enginePatienceMs": 1_500, **options}
+    given = {"app": "e2e", "stallAfterMs": STALL_MS, "enginePatienceMs": PATIENCE_MS, **options}
     facts: dict[str, Any] = await tab.evaluate(_JOIN, [base, given], timeout=90.0)
     return facts
 

@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {
     "tabs", "operations", "accepted", "duplicates", "lost", "stale_accepted", "stale_rejected",
@@ -15,6 +17,7 @@ KEYS = {
 }  # fmt: skip
 
 
+@pytest.mark.timeout(300)  # the play ends itself, with a verdict, after 240 s
 async def test_the_demo_plays_and_keeps_its_promises(chromium_path: str) -> None:
     command = [sys.executable, str(ROOT / "build.py"), "demo", "--play", "--json"]
     environment = {**os.environ, "TABHELM_CHROMIUM": chromium_path}

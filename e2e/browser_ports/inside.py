@@ -43,7 +43,10 @@ async def growth(work: Callable[[], Awaitable[object]]) -> int:
     before = proxies()
     for _ in range(ROUNDS):
         await work()
-    await settled()
+    for _ in range(50):
+        await settled()
+        if proxies() == before:
+            break
     return proxies() - before
 
 
@@ -198,10 +201,18 @@ async def late_grants_are_let_go() -> list[str]:
         await asyncio.sleep(0)
         waiter.cancel()
         await swallow(asyncio.CancelledError, waiter)
-        await PORTS.clock.sleep(0.02)
-        if [info for info in (await PORTS.locks.query()).held if info.name == name]:
+        if not await _free_soon(name):
             kept.append(f"{number} {options}")
     return kept
+
+
+async def _free_soon(name: str) -> bool:
+    """A grant that came too late is given back when the page reads of it."""
+    for _ in range(250):
+        await PORTS.clock.sleep(0.02)
+        if not [info for info in (await PORTS.locks.query()).held if info.name == name]:
+            return True
+    return False
 
 
 _HELD: dict[str, HeldLock] = {}

@@ -95,7 +95,7 @@ async def applied(site: Site, titles: set[str]) -> None:
     async def there() -> bool:
         return titles <= {case["title"] for case in await cases(site)}
 
-    await until(there, f"{len(titles)} cases at the server")
+    await until(there, f"{len(titles)} cases at the server", 60)
 
 
 async def cases(site: Site) -> list[dict[str, object]]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from e2e.demo.person import SENT, Person, applied, each_once
 from e2e.kit import Site, until
+from e2e.offline_queue.lane import barrier_answered
 from playwright.async_api import expect
 
 Arrives = Callable[..., Awaitable[Person]]
@@ -19,7 +20,9 @@ async def test_a_crashed_leader_loses_nothing(arrives: Arrives, site: Site) -> N
     await ann.presses("Offline")  # ann's process holds the engine: let another one lead, and crash
     leader, other = await until(lambda: _leader(bob, cid), "another tab to lead both jobs")
     await ann.presses("Offline")
-    await site.hold_one()
+    # Once the leader is known to the server: what is held is a batch of its queue.
+    await barrier_answered(site)
+    await site.faults(hold=True, count=1, resource="inspections:offline-queue:mutations")
     await leader.presses("Record 30 cases")
     await leader.tab.until("() => demo.acks.length === 30", what="30 cases to be durable")
     await site.held()
@@ -58,7 +61,9 @@ async def test_the_late_report_of_a_frozen_tab_is_refused(arrives: Arrives, site
     await bob.leads()
     await bob.told("was frozen")
     await ann.told("ready before it froze was refused", 30)
-    await ann.reads("#refused", "1")
+    await ann.tab.until(
+        "() => Number(document.querySelector('#refused').innerText) >= 1", what="the refusal to be shown"
+    )
     assert not [effect for effect in await site.effects() if "a late write" in str(effect["payload"])]
     await each_once(site, ann, bob)
 

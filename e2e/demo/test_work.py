@@ -44,8 +44,8 @@ async def test_a_case_stays_on_the_page_over_a_reload_while_it_waits(arrives: Ar
     await ann.reads("#cases .pending", PUMP)
     await site.faults()
     await applied(site, {PUMP})
-    await expect(ann.sees("#cases .pending")).to_have_count(0)
-    await expect(ann.sees("#cases-state")).to_have_text("1 open of 1")
+    await expect(ann.sees("#cases .pending")).to_have_count(0, timeout=20_000)
+    await expect(ann.sees("#cases-state")).to_have_text("1 open of 1", timeout=20_000)
     await each_once(site, ann)
 
 

@@ -163,7 +163,7 @@ async def test_nobodys_work_goes_out_as_who_signed_in_in_another_tab(
     await drained(other, done=3)
     assert names(devices.effects()) == [("ann", "ann"), *[("bob", "bob")] * 3]
     at = await stats(phone.tab)
-    assert at["paused"] and at["queued"] == 5 and at["dead"] == 0
+    assert at["paused"] and at["queued"] + at["inFlight"] == 5 and at["dead"] == 0  # one may be on trial
 
     await other.navigate(devices.sign_in("ann", "phone"))
     await drained(phone.tab, done=6, timeout=90.0)  # by itself: it asks again every half minute

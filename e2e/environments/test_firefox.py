@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.kit import PATIENCE_MS
 from e2e.serving.pages import FLUSHED, JOIN, WORK
 from e2e.serving.site import OddSite, serve
 from playwright.async_api import Page, Playwright
@@ -46,7 +47,7 @@ def open_page(playwright_driver: Playwright, site: OddSite) -> OpenPage:
 @pytest.mark.parametrize("host", ["shared", "window"])
 async def test_a_private_window_takes_part(open_page: OpenPage, host: str) -> None:
     async with open_page({"browser.privatebrowsing.autostart": True}) as page:
-        result = await page.evaluate(JOIN, ["/tabhelm", {"host": host}])
+        result = await page.evaluate(JOIN, ["/tabhelm", {"host": host, "enginePatienceMs": PATIENCE_MS}])
         print(f"\nFirefox, private window, host {host}: {result}")
         assert result.get("host") == host, result
         await page.evaluate(WORK)
@@ -67,7 +68,7 @@ async def test_trusted_types_need_nothing_of_the_app(open_page: OpenPage, site: 
     policy = f"{POLICY}; require-trusted-types-for 'script'; trusted-types tabhelm"
     site.does.policies.update(blank=policy, tabhelm=policy)
     async with open_page({}) as page:
-        result = await page.evaluate(JOIN, ["/tabhelm", {}])
+        result = await page.evaluate(JOIN, ["/tabhelm", {"enginePatienceMs": PATIENCE_MS}])
         assert result.get("host") == "shared", result
         await page.evaluate(WORK)
         await page.wait_for_function(FLUSHED)

@@ -54,7 +54,7 @@ async def show(fields: dict[str, Any], name: str, rule: guard.Rule) -> dict[str,
 
 
 async def stand() -> None:
-    tab = await tabhelm.join(app="e2e", stall_after=2.0)
+    tab = await tabhelm.join(app="e2e", stall_after=10.0)
 
     async def loop(context: LeaderContext) -> None:
         CONTEXTS.append(context)

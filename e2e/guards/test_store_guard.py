@@ -12,7 +12,7 @@ from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
 from .pages import PLAY, effect, set_up, stored
 
-HANG = 3 * STALL_MS / 1000
+HANG = 5 * STALL_MS / 1000
 _TOKEN = "() => stands.job.runs.at(-1).ctx.nextToken()"
 
 

@@ -49,7 +49,7 @@ async def test_a_worker_refuses_the_commands_of_a_leader_that_hung(browser: Chao
             "value": ["one"],
         }
         late = await first.tab.evaluate(_TOKEN)
-        await first.tab.hang(3 * STALL_MS / 1000)
+        await first.tab.hang(5 * STALL_MS / 1000)
         second = await leader([other], above=first.epoch)
         token = await other.evaluate(_TOKEN)
         assert (await other.evaluate(_COMMAND, ["two", token]))["value"] == ["one", "two"]

@@ -33,7 +33,7 @@ async def test_until_survives_a_navigation_and_names_the_tab(browser: ChaosBrows
     await a.evaluate("() => { setTimeout(() => { location.href = '/second'; }, 50); }")
     await a.until("() => location.pathname === '/second'", 10)
     with pytest.raises(WaitTimeout, match=r"a third page in tab 1 \(.*/second\); the last of \d+ answers was False"):
-        await a.until("() => location.pathname === '/third'", 0.1, "a third page")
+        await a.until("() => location.pathname === '/third'", 1.5, "a third page")
     await a.hang(2)
     with pytest.raises(WaitTimeout, match="the tab did not answer"):
         await a.until("() => true", 0.5)
@@ -61,7 +61,7 @@ async def test_the_report_tells_what_every_tab_said_and_shows_it(
     await a.evaluate("() => { console.warn('low water'); setTimeout(() => { throw new Error('aground'); }, 0); }")
     await wait_for(lambda: len(a.log) >= 2, 10, "the messages to arrive")
     await b.crash()
-    text, *pictures = await browser.save_report(tmp_path / "report")
+    text, *pictures = await browser.save_report(tmp_path / "report", timeout=30)
     said = text.read_text()
     assert "warning: low water" in said
     assert "uncaught: aground" in said

@@ -38,6 +38,8 @@ async def test_the_engine_s_process_is_killed(browser: ChaosBrowser, site: Site)
     assert new.engine != old.engine
     assert not await worker.alive()
     assert await write(new.tab, "next") == 200
+    for tab in others:
+        await tab.until("() => tab.hostState.state === 'connected' && tab.engine", 30, "both to be in the new engine")
     after = [await tab.evaluate("() => [tab.id, tab.generation, tab.engine.id]") for tab in others]
     assert [(one[0], one[1] + 1) for one in before] == [(one[0], one[1]) for one in after]
     assert {one[2] for one in after} == {new.engine}
@@ -62,7 +64,7 @@ async def test_joining_while_the_page_that_made_the_engine_hangs(browser: ChaosB
     host, member = await site.standing(browser, 2)
     old = await leader([host, member])
     newcomer = await site.open(browser)
-    await host.hang(20)
+    await host.hang(45)
     facts = await join(newcomer)
     assert host.silent, "it was to join while the other page hangs"
     assert facts["engine"]["incarnation"] == 2
@@ -167,10 +169,10 @@ async def test_leader_and_next_in_line_die_with_their_engine(browser: ChaosBrows
     assert await last.pid() != await first.pid()
     # Nobody is left in the queue, and nobody says goodbye.
     await first.kill_process()
-    await leader([last], above=old.epoch, timeout=5.0)
+    await leader([last], above=old.epoch, timeout=12.0)
     assert await write(last, "one") == 200
     gone = "() => tab.presence().tabs.length === 1 || null"
-    await last.until(gone, 5.0, "the dead to leave the roster")
+    await last.until(gone, 12.0, "the dead to leave the roster")
 
 
 async def test_an_engine_that_every_page_left_ends_itself(browser: ChaosBrowser, site: Site) -> None:

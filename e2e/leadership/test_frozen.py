@@ -38,10 +38,9 @@ async def test_the_next_in_line_is_frozen_when_the_leader_goes(browser: ChaosBro
     await following.freeze()
 
     async def last_stands_by() -> bool:
-        return await rank(last) == 0
+        return await rank(last) == 0 and await locks(last) == {"held": 1, "pending": 1}
 
     await until(last_stands_by, "the third tab to take the frozen one's place")
-    assert await locks(last) == {"held": 1, "pending": 1}
     await old.tab.close()
     new = await leader([last], above=old.epoch)
     await following.thaw()
@@ -104,7 +103,12 @@ async def test_the_only_tab_is_frozen_and_thawed(browser: ChaosBrowser, site: Si
     (tab,) = await site.standing(browser)
     first = await leader([tab])
     await tab.freeze()
-    assert await locks(await site.open(browser)) == {"held": 0, "pending": 0}
+    watcher = await site.open(browser)
+
+    async def free() -> bool:
+        return await locks(watcher) == {"held": 0, "pending": 0}
+
+    await until(free, "its lock to be free, and nothing to wait for it")
     await tab.thaw()
     await leader([tab], above=first.epoch)
     assert await write(tab, "one") == 200

@@ -13,8 +13,12 @@ from tabhelm.testing import ChaosBrowser, ChaosTab
 async def test_three_tabs_have_one_leader(browser: ChaosBrowser, site: Site) -> None:
     tabs = await site.standing(browser, 3)
     first = await leader(tabs)
-    states = [at["status"]["state"] for tab in tabs if (at := await now(tab)) is not None]
-    assert sorted(states) == ["leading", "waiting", "waiting"]
+
+    async def settled() -> bool:
+        states = [at["status"]["state"] for tab in tabs if (at := await now(tab)) is not None]
+        return sorted(states) == ["leading", "waiting", "waiting"]
+
+    await until(settled, "one to lead and two to wait")
     assert await write(first.tab, "one") == 200
     for tab in tabs:
         said = await tab.until("() => stands.job.election.leader()", what="word of the leader")
@@ -124,7 +128,7 @@ async def test_the_leader_is_frozen(browser: ChaosBrowser, site: Site) -> None:
 
 async def test_the_leader_hangs(browser: ChaosBrowser, site: Site) -> None:
     scene = await Scene.set(browser, site)
-    hang = 6.0
+    hang = 15.0
     await scene.old.tab.hang(hang)
     new = await scene.passes_on()
     assert scene.old.tab.silent, f"it was to lead while the old one hangs, not after those {hang} s"

@@ -76,7 +76,7 @@ async def test_a_liar_who_claims_to_lead_costs_time_at_most(browser: ChaosBrowse
     (rest,) = [tab for tab in tabs if tab is not old.tab]
     await leader([rest], above=old.epoch)
     await stranger.close()
-    await rest.until(f"() => !{_LIAR}", 5.0, "the liar to leave the roster with the page that held its lock")
+    await rest.until(f"() => !{_LIAR}", 12.0, "the liar to leave the roster with the page that held its lock")
 
 
 _LIAR = "tab.presence().tabs.some(({ tabId }) => tabId === 'liar')"

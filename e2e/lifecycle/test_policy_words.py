@@ -40,7 +40,9 @@ _ASK = """(policies) => {
       const election = tab.lead(`policy-${number}`, ({ signal }) => new Promise((end) => {
         signal.addEventListener("abort", () => end(), { once: true });
       }), policy);
-      return { election };
+      const asked = { election, led: false };
+      election.addEventListener("status", ({ detail }) => { asked.led ||= detail.state === "leading"; });
+      return asked;
     } catch (error) {
       return { refused: `${error.name}: ${error.message}` };
     }
@@ -48,12 +50,12 @@ _ASK = """(policies) => {
 }"""
 # Taken: the engine has looked at it, whatever else keeps the tab from leading. If it refuses, that ends the election.
 _ANSWERS = """() => {
-  const answers = asked.map(({ election, refused }) => {
+  const answers = asked.map(({ election, refused, led }) => {
     const { state, reason, error } = election?.status ?? {};
     if (refused) return refused;
     if (state === "stopped") return `stopped: ${error?.message ?? reason}`;
     const idle = state === "idle" && /^(capability-missing|no-session)$/.test(reason);
-    return state === "leading" || idle ? "taken" : null;
+    return led || state === "leading" || idle ? "taken" : null;
   });
   return answers.every((answer) => answer !== null) && answers;
 }"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from e2e.kit import STALL_MS, Opens, Site, TabT, uncaught
+from e2e.kit import Opens, Site, TabT, uncaught
 
 from tabhelm.testing import ChaosBrowser
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
@@ -95,7 +95,7 @@ async def test_when_who_does_it_is_lost_another_does_it(browser: ChaosBrowser, s
     elif how == "close":
         await b.close()
     elif how == "hang":
-        await b.hang(10.0)
+        await b.hang(20.0)
     elif how == "navigate":
         await b.navigate("/blank2")
     else:
@@ -104,7 +104,7 @@ async def test_when_who_does_it_is_lost_another_does_it(browser: ChaosBrowser, s
     assert outcomes[0] == outcomes[1] and outcomes[0][0] == "value"
     waited = outcomes[0][1]["at"] - began
     print(f"from {how} of who does it to the next one's result: {waited:.0f} ms")
-    assert waited < (STALL_MS + 5_000 if how == "hang" else 5_000)
+    assert waited < 15_000
     assert await runs(c, d) == 1
     if how in ("freeze", "leave", "hang"):
         if how == "freeze":

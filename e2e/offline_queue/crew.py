@@ -206,8 +206,9 @@ class Crew:
     async def _step(self, step: Step) -> None:
         for seat in self.seats.values():
             seat.calls, seat.next = step.calls[seat.name], 0
-        accepted, arrived = len(await self.site.effects()), len(await self.site.requests())
+        accepted = len(await self.site.effects())
         await self.site.faults(**step.order)
+        arrived = len(await self.site.requests())  # from here on each request meets this step's trouble
         self.step_began = time.time()
         await asyncio.gather(*(seat.work() for seat in self.seats.values()))
         begun = step.after * sum(len(calls) for calls in step.calls.values())

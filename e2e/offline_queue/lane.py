@@ -94,7 +94,16 @@ async def flusher(tabs: list[TabT]) -> TabT:
         said = await tabs[0].evaluate("() => tab.presence().leaders['offline-queue:mutations']?.tabId ?? null")
         return ids.get(said)
 
-    return await until(leading, "a tab to lead the queue")
+    return await until(leading, "a tab to lead the queue", 40)
+
+
+async def barrier_answered(site: Site) -> None:
+    """Wait until the leader's first request, which holds no operation, is over: what is sent next is a batch."""
+
+    async def answered() -> bool:
+        return any(each["operations"] == 0 and each["outcome"] == 200 for each in await site.requests())
+
+    await until(answered, "the barrier to be answered", 30)
 
 
 async def acknowledged(*tabs: DrivenTab) -> list[dict[str, Any]]:

@@ -11,9 +11,20 @@ from e2e.kit import Site, join, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, open_queue, operations, queueing
+from .lane import (
+    acknowledged,
+    attempt,
+    barrier_answered,
+    drained,
+    enqueue,
+    flusher,
+    judge,
+    open_queue,
+    operations,
+    queueing,
+)
 
-HANG = 6.0  # seconds; long enough to be found out (the kit's limit is 2 s) and to hand the work over meanwhile
+HANG = 10.0  # seconds; long enough to be found out (the kit's limit is 2 s) and to hand the work over meanwhile
 
 
 async def lose(leads: ChaosTab, how: str) -> None:
@@ -68,6 +79,7 @@ async def test_the_flushing_tab_is_killed_together_with_the_engine(browser: Chao
     leads = await queueing(browser, site, batch=10)
     rest = await queueing(browser, site, batch=10)
     assert await flusher([leads, rest]) is leads
+    await barrier_answered(site)
     await site.hold_one()
     await enqueue(rest, operations("a", 60, partitions=4))
     await site.held()
@@ -86,6 +98,7 @@ async def test_the_flushing_tab_is_reloaded_with_operations_waiting(
     leads = await queueing(browser, site, batch=10)
     await flusher([leads])
     rest = [await queueing(browser, site, batch=10) for _ in range(others)]
+    await barrier_answered(site)
     await site.hold_one()
     await enqueue(leads, operations("a", 60, partitions=4))
     acks = await acknowledged(leads)
@@ -108,6 +121,7 @@ async def test_stepping_down_breaks_the_request_off_and_counts_no_attempt(
     tab = await queueing(browser, site, join_options={"host": host})
     await flusher([tab])
     failed = await failures(browser, tab, host)
+    await barrier_answered(site)
     await site.hold_one()
     await enqueue(tab, [{"payload": {"kind": "reject", "reason": "no"}, "partition": "p", "id": "op"}])
     await site.held()
@@ -156,7 +170,7 @@ async def test_a_tab_that_comes_back_flushes_again(browser: ChaosBrowser, site: 
     await lose(leads, how)
     await enqueue(other, operations("meanwhile", 20))
     await drained(other, done=20)
-    assert await flusher([other, leads]) is other
+    await flusher([other])
     if how == "frozen":
         await leads.thaw()
     await enqueue(leads, operations("back", 5))
@@ -171,6 +185,7 @@ async def test_a_tab_that_comes_back_flushes_again(browser: ChaosBrowser, site: 
 async def test_a_batch_that_was_given_up_arrives_late(browser: ChaosBrowser, site: Site) -> None:
     tab = await queueing(browser, site, sendTimeoutMs=500)
     await flusher([tab])
+    await barrier_answered(site)
     await site.hold_one()
     await enqueue(tab, operations("late", 5))
     await site.held()
@@ -182,6 +197,7 @@ async def test_a_batch_that_was_given_up_arrives_late(browser: ChaosBrowser, sit
 async def test_storage_is_wiped_while_a_batch_is_on_its_way(browser: ChaosBrowser, site: Site) -> None:
     tab = await queueing(browser, site, batch=5)
     await flusher([tab])
+    await barrier_answered(site)
     await site.hold_one()
     await enqueue(tab, operations("before", 10))  # five are on their way, five are not, and go with the storage
     await site.held()

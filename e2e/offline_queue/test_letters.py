@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from e2e.kit import Site, until
@@ -106,8 +107,8 @@ async def test_a_tab_of_another_engine_sees_how_fast_the_queue_is_emptied(browse
     await site.faults(delay_ms=50)
     looks = await queueing(browser, site, flush=False, join_options={"host": "window"})
     await enqueue(sends, operations("a", 300, partitions=3))
-    for tab in (looks, sends):
-        await tab.until("() => window.lastStats?.queued > 0 && lastStats.ratePerSecond > 1", what="a rate to be told")
+    told = "() => window.lastStats?.queued > 0 && lastStats.ratePerSecond > 1"
+    await asyncio.gather(*(tab.until(told, what="a rate to be told") for tab in (looks, sends)))
 
 
 async def test_a_full_queue_takes_no_more_and_half_of_nothing(browser: ChaosBrowser, site: Site) -> None:

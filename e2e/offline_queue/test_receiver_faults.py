@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.kit import Site, join, until
+from e2e.kit import STEADY_MS, Site, join, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -13,6 +13,7 @@ from .lane import (
     RECEIVER,
     acknowledged,
     attempt,
+    barrier_answered,
     drained,
     enqueue,
     flusher,
@@ -93,6 +94,7 @@ async def test_the_engine_alone_has_no_network(browser: ChaosBrowser, site: Site
 async def test_wrong_answers_are_no_success(browser: ChaosBrowser, site: Site, name: str, faults: Any) -> None:
     tab = await queueing(browser, site)
     await flusher([tab])
+    await barrier_answered(site)
     await site.faults(**faults)
     await enqueue(tab, operations(name, 5))
     await troubled(tab)
@@ -126,6 +128,7 @@ async def test_a_wrong_endpoint_is_told_with_its_address(
 async def test_an_answer_that_never_comes(browser: ChaosBrowser, site: Site) -> None:
     tab = await queueing(browser, site, sendTimeoutMs=500)
     await flusher([tab])
+    await barrier_answered(site)
     await site.faults(stall=True, count=1)
     await enqueue(tab, operations("stalled", 5))
     await troubled(tab)
@@ -135,8 +138,9 @@ async def test_an_answer_that_never_comes(browser: ChaosBrowser, site: Site) -> 
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_the_pause_that_the_receiver_asks_for_is_kept(browser: ChaosBrowser, site: Site, status: int) -> None:
-    tab = await queueing(browser, site)
+    tab = await queueing(browser, site, join_options={"stallAfterMs": STEADY_MS})  # each tenure has a pause of its own
     await flusher([tab])
+    await barrier_answered(site)
     await site.faults(status=status, retry_after_s=3, count=1)
     await enqueue(tab, operations("patient", 2))
     await enqueue(tab, operations("impatient", 2))  # news is no reason to ask earlier
@@ -264,8 +268,8 @@ async def test_an_operation_that_must_wait_holds_back_only_its_partition(browser
 
 
 async def test_a_server_that_is_killed_and_comes_back(browser: ChaosBrowser, site: Site) -> None:
-    tab = await queueing(browser, site, batch=10)
-    await site.faults(delay_ms=100)
+    tab = await queueing(browser, site, batch=5)
+    await site.faults(delay_ms=250)
     await enqueue(tab, operations("s", 60, partitions=3))
 
     async def some() -> bool:

@@ -148,11 +148,16 @@ async def enqueue(name: str, prefix: str, count: int) -> list[str]:
 
 
 async def leave_in_midst(name: str, prefix: str, count: int, url: str) -> None:
-    """Begin so many calls at once, and let the page go elsewhere before they are answered; see ``settled``."""
-    pending = PENDING[name] = [
-        asyncio.ensure_future(QUEUES[name].enqueue({"kind": "note", "name": f"{prefix}-{number}"}, partition=prefix))
-        for number in range(count)
-    ]
+    """Begin so many calls at once, and more until the page has gone elsewhere before all are answered; ``settled``."""
+    pending: list[asyncio.Future[str]] = []
+    PENDING[name] = pending
+
+    def begin() -> None:
+        note = {"kind": "note", "name": f"{prefix}-{len(pending)}"}
+        pending.append(asyncio.ensure_future(QUEUES[name].enqueue(note, partition=prefix)))
+
+    for _ in range(count):
+        begin()
 
     def leaving(_event: Any) -> None:
         LEFT[name] = sum(not each.done() for each in pending)
@@ -160,6 +165,9 @@ async def leave_in_midst(name: str, prefix: str, count: int, url: str) -> None:
     js.addEventListener("pagehide", create_once_callable(leaving))
     await asyncio.sleep(0)  # each has begun
     js.location.href = url
+    while name not in LEFT and len(pending) < 50 * count:  # the next page may be long in coming
+        await asyncio.sleep(0.005)
+        begin()
 
 
 async def settled(name: str) -> dict[str, Any]:

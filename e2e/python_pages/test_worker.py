@@ -51,9 +51,9 @@ async def test_a_worker_whose_page_goes_into_the_cache(browser: ChaosBrowser, si
     if told:
         await worker.tab.evaluate("() => addEventListener('pagehide', () => worker.terminate())")
     await worker.tab.show()
+    began = time.monotonic()
     await worker.tab.navigate("/blank2")
     await tab.show()
-    began = time.monotonic()
     second = await leader([tab], "job", above=first["epoch"], timeout=60.0)
     took = time.monotonic() - began
     print(f"in the cache, {'told' if told else 'untold'}: another tab leads after {took:.1f} s")

@@ -31,7 +31,7 @@ async def works_offline(browser: ChaosBrowser | DrivenBrowser, url: str) -> None
     try:
         tab = await browser.new_tab(url)
         await controlled(tab)
-        facts = await join(tab)
+        facts = await join(tab, enginePatienceMs=15_000)
         assert facts["engine"]["from"] == "snapshot", facts
     finally:
         await browser.offline(False)

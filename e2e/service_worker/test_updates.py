@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from e2e.kit import Leader, Site, join, leader, now, stands_by, until
+from e2e.kit import STEADY_MS, Leader, Site, join, leader, now, stands_by, until
 from e2e.serving.site import OddSite
 
 from tabhelm.testing import ChaosBrowser
@@ -36,7 +36,7 @@ async def standing(driven: DrivenBrowser, odd: OddSite, version: str = "1.0") ->
     """A page that joined and stands. Marked: a reload would take the mark away."""
     site = as_site(odd)
     tab = await site.open(driven)
-    await join(tab, version=version)
+    await join(tab, version=version, stallAfterMs=STEADY_MS, enginePatienceMs=15_000)
     await tab.evaluate("() => { window.mark = 'this very document'; }")
     await site.stand(tab)
     return tab
@@ -95,7 +95,7 @@ async def test_an_update_while_a_leader_is_active(driven: DrivenBrowser, deploys
         mine = [each for each in effects if each in sent]
         return mine if len(mine) == len(sent) else None
 
-    assert await until(all_applied, "everything to be sent") == sent, "each once, in order"
+    assert await until(all_applied, "everything to be sent", 60) == sent, "each once, in order"
     assert successor.tab is new
     # The next page that is opened finds nobody of the old release, and its files go.
     last = await driven.new_tab(f"{deploys.url}/blank")
@@ -103,7 +103,7 @@ async def test_an_update_while_a_leader_is_active(driven: DrivenBrowser, deploys
     async def one_left() -> bool:
         return len([name for name in await kept_caches(last) if " bundle " in name]) == 1
 
-    await until(one_left, "the old release's files to be deleted")
+    await until(one_left, "the old release's files to be deleted", 60)
 
 
 _APP = 'document.documentElement.dataset.release = "{0}";'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from e2e.kit import PATIENCE_MS
+
 from tabhelm.testing import ChaosTab
 
 JOIN = """async ([base, options]) => {
@@ -37,7 +39,8 @@ FLUSHED = (
 
 async def try_join(tab: ChaosTab, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
     """Join; returns ``{ms, host, from, …}``, or ``{ms, name, code, message}`` of the error."""
-    result: dict[str, Any] = await tab.evaluate(JOIN, [base, options], timeout=90)
+    given = {"enginePatienceMs": PATIENCE_MS, **options}
+    result: dict[str, Any] = await tab.evaluate(JOIN, [base, given], timeout=90)
     return result
 
 

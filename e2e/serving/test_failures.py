@@ -13,7 +13,9 @@ from tabhelm.testing import ChaosBrowser, wait_for
 from .pages import try_join, works
 from .site import OddSite
 
-LIMIT_MS = 10_000
+USUAL = {"enginePatienceMs": 2_000}
+"""What apps have that say nothing of it: how soon a join fails hangs on it."""
+LIMIT_MS = 25_000  # patience adds up to nine seconds; a busy machine adds its own
 WASM = "pyodide/pyodide.asm.wasm"
 SNAPSHOT = "snapshot.bin.gz"
 HOSTS = ("auto", pytest.param("shared", marks=pytest.mark.thorough), "window")
@@ -40,7 +42,7 @@ async def test_a_join_that_cannot_succeed_ends_with_an_error_that_names_the_file
 ) -> None:
     odd.does.spoilt[name] = how
     tab = await browser.new_tab(f"{odd.url}/blank")
-    result = await try_join(tab, host=host)
+    result = await try_join(tab, host=host, **USUAL)
     print(f"\n{name} {how}, host {host}: {result.get('code')} after {result['ms']} ms: {result.get('message')}")
     assert (result.get("name"), result.get("code")) == ("TabhelmError", "no-engine"), result
     assert said in result["message"]
@@ -51,9 +53,18 @@ async def test_a_join_that_cannot_succeed_ends_with_an_error_that_names_the_file
         odd.does.spoilt.clear()
 
         async def joins() -> bool:
-            return (await try_join(tab, host=host)).get("from") == "snapshot"
+            return (await try_join(tab, host=host, **USUAL)).get("from") == "snapshot"
 
-        await wait_for(joins, 10, "the page to join once the file is there")
+        await wait_for(joins, 60, "the page to join once the file is there")
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("how", ["silent", "stuck"])
+async def test_the_longest_of_them_ends_within_ten_seconds(browser: ChaosBrowser, odd: OddSite, how: str) -> None:
+    odd.does.spoilt["engine.mjs"] = how
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    result = await try_join(tab, **USUAL)
+    assert result.get("code") == "no-engine" and result["ms"] < 10_000, result
 
 
 @pytest.mark.parametrize("host", ["shared", pytest.param("window", marks=pytest.mark.thorough)])
@@ -63,13 +74,13 @@ async def test_a_snapshot_that_cannot_be_used_costs_time_alone(
 ) -> None:
     odd.does.spoilt[SNAPSHOT] = how
     tab = await browser.new_tab(f"{odd.url}/blank")
-    result = await try_join(tab, host=host)
+    result = await try_join(tab, host=host, **USUAL)
     print(
         f"\nsnapshot {how}, host {host}: {result.get('from')} after {result['ms']} ms: {result.get('fallbackReason')}"
     )
     assert result.get("from") == "plain", result
     assert SNAPSHOT in result["fallbackReason"]
-    assert result["ms"] < LIMIT_MS + 5_000, "four seconds of patience and a plain boot"
+    assert result["ms"] < LIMIT_MS, "four seconds of patience and a plain boot"
     told = await tab.until("() => told.find(({ type }) => type === 'boot-fallback')", what="the event")
     assert told["reason"] == result["fallbackReason"]
     await works(tab)
@@ -90,7 +101,7 @@ async def test_a_bundle_that_is_not_there_is_told_with_the_way_out(
     shutil.copy(bundle / "tabhelm.mjs", tmp_path)
     odd.does.folders["client"] = tmp_path
     tab = await browser.new_tab(f"{odd.url}/blank")
-    result = await try_join(tab, base, **({} if base == "/client" else {"engineUrl": "/client/engine.mjs"}))
+    result = await try_join(tab, base, **USUAL, **({} if base == "/client" else {"engineUrl": "/client/engine.mjs"}))
     print(f"\n{base}: {result.get('code')} after {result['ms']} ms: {result.get('message')}")
     assert result.get("code") == "no-engine", result
     assert result["message"].startswith(f"no engine at {odd.url}/client/engine.mjs: "), result
@@ -105,7 +116,7 @@ async def test_a_worker_that_cannot_be_loaded_is_replaced_by_the_page_itself(
     odd.does.script("/half/engine.mjs", "await new Promise(() => {});")
     odd.does.script("/half/window.mjs", 'export * from "/tabhelm/window.mjs";')
     tab = await browser.new_tab(f"{odd.url}/blank")
-    result = await try_join(tab, engineUrl="/half/engine.mjs")
+    result = await try_join(tab, engineUrl="/half/engine.mjs", **USUAL)
     print(f"\nmute workers: host {result.get('host')} after {result['ms']} ms: {result.get('reason')}")
     assert result.get("host") == "window", result
     assert result["ms"] < LIMIT_MS
@@ -117,7 +128,7 @@ async def test_a_worker_that_cannot_be_loaded_is_replaced_by_the_page_itself(
 async def test_tabs_that_live_are_told_when_the_next_engine_cannot_boot(browser: ChaosBrowser, odd: OddSite) -> None:
     odd.does.headers["cache-control"] = "no-store"
     tab = await browser.new_tab(f"{odd.url}/blank")
-    await try_join(tab, host="shared")
+    await try_join(tab, host="shared", **USUAL)
     await works(tab)
     odd.does.spoilt[WASM] = "silent"
     (worker,) = await browser.shared_workers(url_contains="engine.mjs")
@@ -146,6 +157,6 @@ async def test_tabs_that_live_are_told_when_the_next_engine_cannot_boot(browser:
 async def test_two_tabs_that_join_a_failing_engine_both_end(browser: ChaosBrowser, odd: OddSite) -> None:
     odd.does.spoilt[WASM] = "silent"
     tabs = [await browser.new_tab(f"{odd.url}/blank") for _ in range(2)]
-    results = await asyncio.gather(*(try_join(tab) for tab in tabs))
+    results = await asyncio.gather(*(try_join(tab, **USUAL) for tab in tabs))
     for result in results:
         assert result.get("code") == "no-engine" and result["ms"] < LIMIT_MS, result

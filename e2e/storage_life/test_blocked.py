@@ -23,7 +23,7 @@ async def test_it_is_told_and_all_goes_on_by_itself_when_the_way_is_free(driven:
     assert "'tabhelm:e2e'" in refused["message"] and "close the other tabs of this site" in refused["message"]
     assert (await changes(tab)).count("blocked") == 1
     await get_out_of_the_way(other)
-    await told(tab, "wiped", timeout=10)
+    await told(tab, "wiped", timeout=30)
     await enqueue(tab, operations("after", 5))
     await site.applied(10)
     effects = await judge(site, await acknowledged(tab))
@@ -39,4 +39,4 @@ async def test_a_call_that_waits_is_answered_when_the_way_is_free(driven: Driven
     await told(tab, "versionchange")
     await tab.evaluate("() => { window.waiting = q.enqueue({ kind: 'waits' }).then(() => 'stored', String); }")
     await get_out_of_the_way(other)
-    assert await tab.evaluate("() => waiting", timeout=15) == "stored"
+    assert await tab.evaluate("() => waiting", timeout=30) == "stored"

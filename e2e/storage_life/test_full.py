@@ -57,7 +57,7 @@ async def test_every_call_is_refused_whole_the_queue_is_readable_and_goes_on_wit
     async def stored() -> bool:
         return "value" in await attempt(tab, "enqueue", {"kind": "note"})
 
-    await until(stored, "the browser to notice that there is room again", 45)
+    await until(stored, "the browser to notice that there is room again", 60)
     leads = await queueing(browser, site)
     await drained(leads, done=4)
 
@@ -79,5 +79,5 @@ async def test_a_full_queue_is_flushed(browser: ChaosBrowser, site: Site) -> Non
     await site.release()
     await site.applied(42)
     await browser.quota(site.url, None)  # so that what was done can also be counted
-    await drained(tab, timeout=60)
+    await drained(tab, timeout=100)
     assert len(await judge(site, await acknowledged(tab))) == 42

@@ -8,7 +8,7 @@ from e2e.kit import Site
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
-STALL_MS = 400
+STALL_MS = 2_000
 _ENGINE = """async (stallAfterMs) => {
   const { Engine } = await import("/tabhelm/engine.mjs");
   window.told = []; // what Python would hear

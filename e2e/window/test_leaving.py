@@ -30,6 +30,15 @@ async def _leader_and_standby(
     return first, second, old.epoch
 
 
+async def one_held_and_one_pending(tab: ChaosTab) -> None:
+    """A tab that stands by has told so before its request is in the queue."""
+
+    async def so() -> bool:
+        return await locks(tab) == {"held": 1, "pending": 1}
+
+    await until(so, "one request of the resource's lock held, one pending")
+
+
 @pytest.mark.parametrize("other", OTHERS)
 async def test_closed(browser: ChaosBrowser, site: Site, other: str) -> None:
     first, second, epoch = await _leader_and_standby(browser, site, other)
@@ -45,9 +54,9 @@ async def test_closed(browser: ChaosBrowser, site: Site, other: str) -> None:
 async def test_crashed(browser: ChaosBrowser, site: Site, other: str) -> None:
     first, second, epoch = await _leader_and_standby(browser, site, other)
     await first.kill_process()
-    await leader([second], above=epoch, timeout=5)
+    await leader([second], above=epoch, timeout=12)
     assert await write(second, "two") == 200
-    await roster(second, 1, timeout=5)
+    await roster(second, 1, timeout=12)
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -60,7 +69,7 @@ async def test_navigated_away_and_back(browser: ChaosBrowser, site: Site, other:
     await first.navigate("/blank2")
     meanwhile = await leader([second], above=epoch)
     left = float(await second.evaluate("() => localStorage.getItem('left')"))
-    assert meanwhile.at - left < 1_000
+    assert meanwhile.at - left < 10_000, "nobody waited for it to be taken over, which costs a minute"
     await roster(second, 1)
     assert await write(second, "meanwhile") == 200
     await second.evaluate("() => tab.update({ capabilities: ['news.v1'] })")  # a word on the channel evicts who listens
@@ -75,7 +84,7 @@ async def test_navigated_away_and_back(browser: ChaosBrowser, site: Site, other:
     assert run["reason"] == "pagehide" and run["abortedAt"] <= meanwhile.at, "its loop had ended before the next began"
     await stands_by(first)
     assert await leaders([first, second]) == [meanwhile]
-    assert await locks(second) == {"held": 1, "pending": 1}
+    await one_held_and_one_pending(second)
     await roster(second, 2)
     await roster(first, 2)
     await second.close()
@@ -110,7 +119,7 @@ async def test_many_journeys_leave_one_interpreter_and_no_lock_behind(browser: C
         await stands_by(first)
         assert await first.evaluate("() => tab.engine.id") == engine
     await leader([second], above=epoch)
-    assert await locks(second) == {"held": 1, "pending": 1}
+    await one_held_and_one_pending(second)
     await first.evaluate("() => tab.leave('goodbye')")
     await roster(second, 1)
     facts = await join(first, host="window")
@@ -129,7 +138,7 @@ async def test_the_leader_is_frozen(browser: ChaosBrowser, site: Site, other: st
     await first.freeze()
     new = await leader([second], above=epoch)
     frozen = float(await second.evaluate("() => localStorage.getItem('frozen')"))
-    assert new.at - frozen < 1_000
+    assert new.at - frozen < 10_000, "nobody waited for it to be taken over, which costs a minute"
     assert await write(second, "one") == 200
     knows = "(id) => tab.presence().tabs.some((each) => each.tabId === id && each.lifecycle === 'frozen')"
     await second.until(knows, what="the others to know that it is frozen", arg=name)

@@ -140,14 +140,14 @@ class Play:
         await self._queued(3 * EACH)
         self.say(f"{3 * EACH} operations are durable in the queue; nobody leads")
         # B goes online first and leads; A's process holds the engine.
-        await asyncio.to_thread(lambda: server.faults(delay_ms=150))
+        await asyncio.to_thread(lambda: server.faults(delay_ms=300))
         await self.tabs["B"].offline(False)
         await self._leads("B")
+        await self._hold_next(server)  # at once, or nothing may be left to hold
+        await self._held(server)
         for name in "AC":
             await self.tabs[name].offline(False)
         await self.tabs["A"].show()
-        await self._hold_next(server)
-        await self._held(server)
         self.say("Crashing tab B, which leads and has a batch on its way")
         at = time.time()
         await self.tabs["B"].crash()

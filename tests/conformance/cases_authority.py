@@ -29,9 +29,8 @@ from tabhelm.names import Resource
 from tabhelm.ports import Database, Ports
 from tabhelm.tasks import Tasks
 
-TIMES = LeaseTimes(lease=1.2, renew_deadline=0.8, renew_every=0.4, retry=0.05, look_every=0.05)
-SERVER_TIMES = LeaseTimes(lease=3.0, renew_deadline=2.2, renew_every=0.6, retry=0.1, look_every=0.05)
-"""A request may take some while where several browsers share a machine."""
+TIMES = LeaseTimes(lease=3.0, renew_deadline=2.2, renew_every=0.6, retry=0.05, look_every=0.05)
+"""A renewal may take some while where several browsers share a machine."""
 Make = Callable[[Ports, Database, EpochIssuer, Tasks], Authority]
 
 
@@ -87,7 +86,7 @@ LEASES = "/leases"
 
 
 def server_lease(ports: Ports, database: Database, issuer: EpochIssuer, tasks: Tasks) -> Authority:
-    beside = LeaseAuthority(database, issuer, ports.locks, ports.clock, ports.entropy, tasks, 1, SERVER_TIMES)
+    beside = LeaseAuthority(database, issuer, ports.locks, ports.clock, ports.entropy, tasks, 1, TIMES)
     return ServerLeases(beside.tools, beside.rivals, ports.http, ports.entropy, 1).at(LEASES)
 
 
@@ -322,5 +321,5 @@ BODIES: list[Body] = [
 CASES = [
     *authority_cases("web_locks", web_locks),
     *authority_cases("indexeddb_lease", indexeddb_lease),
-    *authority_cases("server_lease", server_lease, SERVER_TIMES),
+    *authority_cases("server_lease", server_lease, TIMES),
 ]

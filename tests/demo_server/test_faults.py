@@ -63,9 +63,9 @@ async def test_a_held_write_is_applied_though_its_sender_is_gone(
     ann = writer()
     server.faults(hold=True)
     with pytest.raises(httpx.ReadTimeout):
-        ann.client.post(f"{server.url}/api/operations", **ann.request("orphan"), timeout=httpx.Timeout(10, read=0.05))
+        ann.client.post(f"{server.url}/api/operations", **ann.request("orphan"), timeout=httpx.Timeout(10, read=1))
     ann.client.close()
-    assert server.held() == 1
+    await wait_for(lambda: server.held() == 1, 10, "the write is held")
     server.faults()
     assert server.held() == 1, "{} ends the faults for later requests; what is held stays"
     server.faults(release=True)
@@ -109,12 +109,14 @@ def test_only_requests_that_hold_a_text_are_touched(server: DemoServer, writer: 
     assert payloads(server, ann) == ["fine"]
 
 
-def test_a_stalled_write_gets_no_answer_and_is_not_applied(server: DemoServer, writer: Callable[..., Writer]) -> None:
+async def test_a_stalled_write_gets_no_answer_and_is_not_applied(
+    server: DemoServer, writer: Callable[..., Writer]
+) -> None:
     ann = writer()
     server.faults(stall=True, count=1)
     with pytest.raises(httpx.ReadTimeout):
-        ann.client.post(f"{server.url}/api/operations", **ann.request("x"), timeout=httpx.Timeout(10, read=0.05))
-    assert outcomes(server, ann) == [("stalled", False)]
+        ann.client.post(f"{server.url}/api/operations", **ann.request("x"), timeout=httpx.Timeout(10, read=1))
+    await wait_for(lambda: outcomes(server, ann) == [("stalled", False)], 10, "it is stalled")
     assert payloads(server, ann) == []
     assert ann.send("y").status_code == 200
 

@@ -151,7 +151,10 @@ async def test_a_clock_that_was_set_forward_gives_it_early_but_with_a_higher_epo
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 
-async def test_who_waits_is_answered_the_moment_that_it_is_given_back(make_leases: MakeLeases) -> None:
+async def test_who_waits_is_answered_the_moment_that_it_is_given_back(
+    make_leases: MakeLeases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tabhelm.server.lease_waiting._LOOK_EVERY", 60.0)
     leases = make_leases(max_waiting=1)
     await leases.granted("a")
     waiting = asyncio.create_task(leases.ask("b", wait_ms=60_000))
@@ -160,7 +163,7 @@ async def test_who_waits_is_answered_the_moment_that_it_is_given_back(make_lease
     assert await leases.held("c", wait_ms=60_000) == ("a", 15_000), "only so many wait"
     assert not waiting.done()
     await leases.release("a")
-    answer = await asyncio.wait_for(waiting, 0.3)  # before the next look of its own
+    answer = await asyncio.wait_for(waiting, 10)  # before the next look of its own
     assert answer.status_code == 200 and answer.json()["token"]["epoch"] == 2
     assert leases.service.metrics.waiting == 0
 

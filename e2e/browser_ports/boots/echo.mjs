@@ -1,8 +1,8 @@
 // A boot whose "Python" is a few lines of JavaScript: it tells the page what it was told, and takes a few orders.
-// `self.release()` lets a boot that is told to wait (its name ends in "-slow") go on.
+// A boot whose name ends in "-slow" takes three seconds.
 export async function boot({ onStage }) {
   onStage("waiting");
-  if (/-slow(#|$)/.test(self.name ?? "")) await new Promise((resolve) => setTimeout(resolve, 700));
+  if (/-slow(#|$)/.test(self.name ?? "")) await new Promise((resolve) => setTimeout(resolve, 3_000));
   return { pyodide: pyodide(), from: "plain", fallbackReason: "a test", version: "0" };
 }
 

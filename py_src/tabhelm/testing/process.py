@@ -157,7 +157,7 @@ class ChromiumProcess:
     def obituary(self) -> str:
         """One line about how the process ended, with its last words."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.5)  # its connection breaks a moment before the kernel knows how it ended
+            self._process.wait(5)  # its connection breaks a moment before the kernel knows how it ended
         code = self._process.returncode
         if code is None:
             how = "is running"
@@ -189,7 +189,7 @@ class ChromiumProcess:
         if self._keep:
             return
         # Children die a moment after the group was signalled and may still be writing into the profile.
-        for _ in range(20):
+        for _ in range(150):
             shutil.rmtree(self.profile, ignore_errors=True)
             if not self.profile.exists():
                 break
