@@ -15,6 +15,7 @@ from tabhelm.testing.pytest_plugin import (
     launch_browser,
     playwright_driver,
     pytest_collection_modifyitems,
+    pytest_runtest_call,
     pytest_runtest_makereport,
 )
 from tabhelm_build.demo_server import DemoServer
@@ -25,6 +26,7 @@ __all__ = [
     "launch_browser",
     "playwright_driver",
     "pytest_collection_modifyitems",
+    "pytest_runtest_call",
     "pytest_runtest_makereport",
 ]
 

@@ -47,6 +47,7 @@ class Person:
 
     async def crashes(self) -> None:
         """Press the button that crashes the tab, and wait until it has."""
+        self.tab.doomed = True
         await self.presses("Crash this tab")
 
         async def gone() -> bool:

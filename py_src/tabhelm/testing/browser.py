@@ -40,6 +40,8 @@ class ChaosBrowser:
         self.process = process
         self.context = joined.contexts[0]
         """The Playwright context of the browser's one profile."""
+        self.killed: set[int | None] = set()
+        """Process ids of the renderers that were killed on purpose, with all that lived there; ``None``: not known."""
         self._joined = joined
         self._session = session
         self._home = home  # the harness' own empty tab: something to show when all others shall be hidden

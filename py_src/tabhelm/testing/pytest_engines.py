@@ -24,7 +24,7 @@ from .browser import ChaosBrowser
 from .driver import ENGINES, DrivenBrowser, Engine
 from .errors import BrowserGone, ChaosError
 from .firefox import FirefoxBrowser, find_firefox
-from .pytest_plugin import has_failed, report_folder
+from .pytest_plugin import has_failed, look_after, report_folder
 from .webkit import WebKitBrowser, find_webkit
 
 __all__ = ["driven", "engine", "engine_pool"]
@@ -109,6 +109,8 @@ async def driven(
 ) -> AsyncIterator[DrivenBrowser]:
     """A browser of the engine under test, without tabs."""
     browser = await engine_pool.get(engine)
+    if isinstance(browser, ChaosBrowser):
+        look_after(request, browser)
     yield browser
     if has_failed(request):
         files = await browser.save_report(report_folder(request, tmp_path_factory) / engine)

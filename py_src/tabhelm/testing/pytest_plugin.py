@@ -25,6 +25,7 @@ import pytest_asyncio
 from playwright.async_api import Playwright, async_playwright
 
 from .browser import ChaosBrowser
+from .errors import TabGone
 from .process import find_chromium
 
 __all__ = [
@@ -33,11 +34,13 @@ __all__ = [
     "launch_browser",
     "playwright_driver",
     "pytest_collection_modifyitems",
+    "pytest_runtest_call",
     "pytest_runtest_makereport",
 ]
 
 CONSOLE_LINES = 60  # of each failed test, shown in the report; the file has all
 _FAILED = pytest.StashKey[bool]()
+_BROWSERS = pytest.StashKey[list[ChaosBrowser]]()
 
 
 class LaunchBrowser(Protocol):
@@ -75,6 +78,7 @@ async def launch_browser(
                 chromium_path, extra_args=extra_args, profile=profile, playwright=playwright_driver
             )
             browsers.append(await stack.enter_async_context(opening))
+            look_after(request, browsers[-1])
             return browsers[-1]
 
         yield launch
@@ -90,6 +94,11 @@ async def launch_browser(
 async def browser(launch_browser: LaunchBrowser) -> ChaosBrowser:
     """A fresh browser with a fresh profile, in about 0.4 s."""
     return await launch_browser()
+
+
+def look_after(request: pytest.FixtureRequest, browser: ChaosBrowser) -> None:
+    """Should the test fail, and a tab of this browser have crashed by itself, the failure says so."""
+    request.node.stash.setdefault(_BROWSERS, []).append(browser)
 
 
 def has_failed(request: pytest.FixtureRequest) -> bool:
@@ -108,6 +117,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "playwright_driver" in getattr(item, "fixturenames", ()) and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that failed beside a tab that nobody asks any more, for its renderer died, fails for that.
+
+    Raises:
+        TabGone: from what the test itself raised.
+    """
+    try:
+        return (yield)
+    except (Exception, pytest.fail.Exception) as error:
+        browsers = item.stash.get(_BROWSERS, [])
+        dead = next((tab for each in browsers for tab in each.tabs if tab.crashed_by_itself), None)
+        if dead is None or isinstance(error, TabGone):
+            raise
+        words = dead.browser.process.last_words()
+        raise TabGone(f"{dead!r} is dead: its renderer crashed or was killed, unasked; {words}") from error
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

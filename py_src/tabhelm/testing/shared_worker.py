@@ -110,6 +110,7 @@ class SharedWorkerHandle:
     async def kill_process(self, timeout: float = 30.0) -> None:
         """Kill the renderer that holds the worker (SIGKILL) and the tabs that live there; waits until it is gone."""
         pid = await self.pid()
+        self.browser.killed.add(pid)
         os.kill(pid, signal.SIGKILL)
 
         async def gone() -> bool:

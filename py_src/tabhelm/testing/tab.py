@@ -59,6 +59,8 @@ class ChaosTab:
         """1 for the first tab of the browser, and so on; names the tab in errors and reports."""
         self.log: deque[str] = deque(maxlen=2000)
         """Console messages and uncaught errors, oldest first; the newest 2000."""
+        self.doomed = False
+        """Whether its renderer's death is part of the test. ``crash`` and ``kill_process`` say so by themselves."""
         self._target = ""
         self._closed = asyncio.Event()
         self._crashed = asyncio.Event()
@@ -89,6 +91,13 @@ class ChaosTab:
     def gone(self) -> bool:
         """Whether the tab is closed or its renderer died."""
         return self._closed.is_set() or self._crashed.is_set() or not self.browser.alive
+
+    @property
+    def crashed_by_itself(self) -> bool:
+        """Whether its renderer died though, as far as the harness can tell, nobody asked for it."""
+        killed = self.browser.killed
+        shared = self._pid in killed or (self._pid is None and bool(killed))
+        return self._crashed.is_set() and not self.doomed and not shared
 
     @property
     def silent(self) -> bool:
@@ -290,6 +299,8 @@ class ChaosTab:
     async def crash(self, timeout: float = 30.0) -> None:
         """Crash the renderer from inside, as a bug in it would; returns once the browser has noticed."""
         session = await self._session()
+        self.doomed = True
+        self.browser.killed.add(self._pid)
         command = asyncio.ensure_future(session.send("Page.crash"))  # never answered: its answerer is dead
         command.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
@@ -303,6 +314,8 @@ class ChaosTab:
         Works on a hung and on a stopped tab too, and hits whatever else lives in that process.
         """
         pid = await self.pid()
+        self.doomed = True
+        self.browser.killed.add(pid)
         os.kill(pid, signal.SIGKILL)
         self._stopped_pid = None
         await wait_for(self._crashed.is_set, timeout, f"{self._label} to lose its renderer {pid}")
