@@ -128,3 +128,29 @@ async def test_a_tab_with_its_own_engine_is_one_of_them(arrives: Arrives, site: 
     await ann.tab.close()
     await bob.leads(30)
     await each_once(site, bob)
+
+
+async def test_a_choice_is_not_taken_back_by_an_older_answer(arrives: Arrives) -> None:
+    ann = await arrives()
+    await ann.tab.show()
+    await ann.tab.evaluate("""() => {
+      const usual = fetch;
+      window.overviews = 0;
+      const gate = (name) => new Promise((go) => (window[name] = go));
+      globalThis.fetch = async (url, options) => {
+        if (url === "/api/faults") await gate("sendOrder");
+        const answer = await usual(url, options);
+        if (url === "/api/overview" && ++overviews === 1) await gate("showOverview");
+        return answer;
+      };
+    }""")
+    await ann.tab.until("() => overviews === 1", what="the page to ask what the server does")
+    failing = ann.page.get_by_label("failing")
+    await failing.check()
+    await ann.tab.evaluate("() => showOverview()")
+    for count in (2, 3):  # it asks every few seconds
+        await ann.tab.until("(count) => overviews === count", arg=count, what="the page to ask again")
+        assert await failing.is_checked()
+    await ann.tab.evaluate("() => sendOrder()")
+    await ann.tab.until("() => overviews >= 5", what="news of what is now in force")
+    assert await failing.is_checked()

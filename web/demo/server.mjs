@@ -13,6 +13,7 @@ export class Server extends EventTarget {
   #asking = false;
   #again = false;
   #orders = 0;
+  #ordering = 0;
   /** Called before each question; what it returns comes with the `news` event. */
   #before;
 
@@ -41,8 +42,8 @@ export class Server extends EventTarget {
       const response = await fetch("/api/overview", { headers: { accept: "application/json" }, cache: "no-store" });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
       const overview = await response.json();
-      if (orders === this.#orders) this.overview = overview; // else it tells of faults that were just replaced
-      else this.#again = true;
+      if (orders === this.#orders && !this.#ordering) this.overview = overview; // else it tells of faults that were just replaced
+      else this.#again = !this.#ordering;
       this.problem = null;
     } catch (error) {
       this.problem = navigator.onLine ? error.message : "offline";
@@ -57,14 +58,20 @@ export class Server extends EventTarget {
 
   /** Make the receiver misbehave (see demo_faults.py); {} ends it. */
   async order(faults) {
-    this.#orders += 1;
-    const response = await fetch("/api/faults", {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify(faults),
-    });
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    this.#orders += 1;
+    this.#ordering += 1;
+    if (this.overview) this.overview = { ...this.overview, faults }; // or the next news would show the old ones once more
+    try {
+      const response = await fetch("/api/faults", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(faults),
+      });
+      if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    } finally {
+      this.#ordering -= 1;
+      this.#orders += 1;
+      this.soon();
+    }
     await this.ask();
   }
 }
