@@ -1,6 +1,6 @@
 // The engine's JavaScript: the entry of the SharedWorker, and what window.mjs runs in a page. What must be quick or must
-// not depend on Python is done here: the welcome while Python boots, lifelines, pings, and letting go of a vanished page's
-// locks (docs/wire.md).
+// not depend on Python is done here: the welcome while Python boots, lifelines, and letting go of a vanished page's
+// locks (docs/wire.md); pings in pulse.mjs.
 //
 // The worker's name says what it is: tabhelm:<app>:v<protocol>:<buildId>, with #2, #3, … for later incarnations.
 

@@ -6,6 +6,8 @@
  * Nothing but these files is answered here: whatever else a page asks for goes past, as if there were no service worker.
  */
 import { buildId, files as built, version as builtVersion } from "./service-worker-files.mjs";
+import { Failure, fetched, integrityOf } from "./keeper-fetch.mjs";
+import { passBy } from "./keeper-routes.mjs";
 import { Tabs } from "./keeper-tabs.mjs";
 
 /**
@@ -24,8 +26,6 @@ import { Tabs } from "./keeper-tabs.mjs";
 /** @typedef {{build: string, version: string}} Release */
 
 const AT_ONCE = 4;
-/** Browsers limit the routes that a service worker may name, at some hundreds. */
-const MAX_ROUTES = 200;
 /**
  * A page that a newer release of the server's shall replace is waited for so long, then the kept one comes; and so long may the
  * comparing take, for browsers let no new service worker take over while the old one is at work.
@@ -42,17 +42,6 @@ const OUTDATED = "?outdated";
 const REMOVED = "?removed";
 /** What a tab is of that began with a page of the server's: nothing that is kept here. @type {Release} */
 const SERVED = { build: "", version: "" };
-
-/** Addresses of what is never a page. */
-const OF_CODE = /\.(m?js|css|wasm|json)(\?|$)/;
-
-export class Failure extends Error {
-  /** @param {"download" | "content" | "quota" | "storage"} code @param {string} message @param {unknown} [cause] */
-  constructor(code, message, cause) {
-    super(message, { cause });
-    this.code = code;
-  }
-}
 
 export class Keeper {
   #worker;
@@ -79,8 +68,8 @@ export class Keeper {
     this.keep(kept);
     this.#told = false;
     worker.addEventListener("install", (event) => {
-      this.#passBy(event);
       event.waitUntil(this.#install());
+      if (this.#alone) passBy(event, this.#base, this.#files);
     });
     worker.addEventListener("activate", (event) => event.waitUntil(this.#activate()));
     worker.addEventListener("fetch", (event) => this.#fetch(event));
@@ -92,6 +81,7 @@ export class Keeper {
     if (files.length && !version) {
       throw new TypeError("tabhelmOffline: files without a version would never be fetched again: name the release that they are of");
     }
+    this.#alone = alone;
     const { href } = this.#worker.location;
     this.#base = new URL(base, href);
     if (!this.#base.pathname.endsWith("/")) throw new TypeError(`tabhelmOffline: base ${JSON.stringify(base)} must end with "/"`);
@@ -101,29 +91,10 @@ export class Keeper {
     }
     this.#own = { build: buildId, version };
     this.#claim = claim;
-    this.#alone = alone;
     this.#told = true;
   }
 
   // ---- its life ------------------------------------------------------------------------------------------------------
-
-  /**
-   * Where nobody else listens, what is not kept goes to the server without asking here (in browsers that know routes): sooner, and
-   * without keeping this one at work. Chromium ends an old service worker that is to be replaced; a request that comes just then
-   * starts it anew, and the new one waits until there was none for 30 seconds, or for 5 minutes.
-   * @param {any} event
-   */
-  #passBy(event) {
-    const Pattern = Reflect.get(globalThis, "URLPattern");
-    if (!this.#alone || !event.addRoutes || !Pattern || this.#files.size > MAX_ROUTES) return;
-    const paths = [...this.#files].map((file) => escaped(new URL(file).pathname));
-    const ours = [`${escaped(this.#base.pathname)}*`, ...paths].map((pathname) => ({ urlPattern: new Pattern({ pathname }) }));
-    const rules = [
-      { condition: { or: ours }, source: "fetch-event" },
-      { condition: { urlPattern: new Pattern({}) }, source: "network" },
-    ];
-    event.addRoutes(rules).catch(() => {}); // then all requests come here, as in other browsers
-  }
 
   async #install() {
     this.#first = !this.#worker.registration.active;
@@ -387,46 +358,6 @@ export class Keeper {
 /** An address without what no server sees, and, for a page, without its query. @param {URL} url @param {boolean} [ofPage] */
 function plain(url, ofPage = false) {
   return url.origin + url.pathname + (ofPage ? "" : url.search);
-}
-
-/** A path as a pattern that means just it. @param {string} path */
-function escaped(path) {
-  return path.replace(/[\\.*+?^${}()|[\]:]/g, "\\$&");
-}
-
-/**
- * Fetch one file; of the bundle, only as it was built. The response is a plain one: a redirected one answers no navigation.
- * @param {string} address @param {{size: number, integrity: string} | null} entry @param {AbortSignal} [signal]
- */
-async function fetched(address, entry, signal) {
-  let wrong = "";
-  // The browser may have kept another build's file: it is asked past that once more.
-  for (const cache of /** @type {RequestCache[]} */ (["no-cache", "reload"])) {
-    // What nobody can check is not followed to another address: that is where login pages are.
-    const redirect = entry ? "follow" : "manual";
-    const response = await fetch(address, { cache, credentials: "same-origin", redirect, signal }).catch((error) => {
-      throw new Failure("download", `${address} cannot be fetched: ${error.message}`, error);
-    });
-    if (response.type === "opaqueredirect") throw new Failure("content", `${address} is redirected: list the address that it leads to, unless it is a login page`);
-    if (!response.ok) throw new Failure("download", `${address} is answered with status ${response.status}`);
-    const bytes = await response.arrayBuffer().catch((error) => {
-      throw new Failure("download", `${address} broke off: ${error.message}`, error);
-    });
-    const headers = new Headers(response.headers);
-    if (!entry && OF_CODE.test(address) && headers.get("content-type")?.startsWith("text/html")) {
-      throw new Failure("content", `${address} is answered with a page of HTML: is it there, and is a login needed?`);
-    }
-    for (const name of ["content-encoding", "content-length"]) headers.delete(name);
-    if (!entry || (await integrityOf(bytes)) === entry.integrity) return new Response(bytes, { headers });
-    wrong = `${bytes.byteLength} bytes of ${headers.get("content-type") ?? "no type"} came, of ${entry.size}`;
-  }
-  throw new Failure("content", `${address} is not the file that was built (${wrong}): serve all files of one build together, and unchanged`);
-}
-
-/** @param {ArrayBuffer} bytes */
-async function integrityOf(bytes) {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-384", bytes));
-  return `sha384-${btoa(String.fromCharCode(...digest))}`;
 }
 
 /** @param {any} error */

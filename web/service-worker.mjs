@@ -12,6 +12,6 @@ const keeper = new Keeper(worker, {
   base: "./",
   files: own.searchParams.getAll("file"),
   version: own.searchParams.get("version") ?? "",
-  alone: true,
+  alone: own.pathname.endsWith("/service-worker.js"), // else it is a part of the app's own, which may answer more
 });
 Reflect.set(globalThis, "tabhelmOffline", (/** @type {import("./keeper.mjs").Kept} */ kept) => keeper.keep(kept));

@@ -162,7 +162,7 @@ async def test_an_idempotent_handler_is_asked_again_with_the_same_key(
 async def test_a_question_waits_for_a_leader_and_no_longer_than_told(driven: DrivenBrowser, site: Site) -> None:
     asker = await page(driven, site, requires=["nobody has it"])
     alone = await asker.ask("echo", timeoutMs=300)
-    assert (alone["error"], alone["outcome"]) == ("no-leader", None) and alone["ms"] > 250
+    assert (alone["error"], alone["outcome"]) == ("no-leader", None) and 250 < alone["ms"] < 10_000
     await asker.begin("echo", 7, timeoutMs=90_000)
     other = await page(driven, site, "window")
     assert (await asker.answer())["value"] == {"by": other.tab_id, "args": 7}

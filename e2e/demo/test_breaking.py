@@ -20,8 +20,9 @@ async def test_a_crashed_leader_loses_nothing(arrives: Arrives, site: Site) -> N
     await ann.presses("Offline")  # ann's process holds the engine: let another one lead, and crash
     leader, other = await until(lambda: _leader(bob, cid), "another tab to lead both jobs")
     await ann.presses("Offline")
-    # Once the leader is known to the server: what is held is a batch of its queue.
-    await barrier_answered(site)
+    # Once the server knows the leader: what is held is a batch of its queue.
+    epoch = await leader.tab.evaluate("() => demo.tab.presence().leaders['offline-queue:mutations'].epoch")
+    await barrier_answered(site, "inspections:offline-queue:mutations", epoch)
     await site.faults(hold=True, count=1, resource="inspections:offline-queue:mutations")
     await leader.presses("Record 30 cases")
     await leader.tab.until("() => demo.acks.length === 30", what="30 cases to be durable")

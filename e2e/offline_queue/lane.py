@@ -97,11 +97,15 @@ async def flusher(tabs: list[TabT]) -> TabT:
     return await until(leading, "a tab to lead the queue", 40)
 
 
-async def barrier_answered(site: Site) -> None:
-    """Wait until the leader's first request, which holds no operation, is over: what is sent next is a batch."""
+async def barrier_answered(site: Site, resource: str = "e2e:offline-queue:mutations", epoch: int = 0) -> None:
+    """Wait until the leader's first request, which holds no operation, is over: what is sent next is a batch.
+
+    ``epoch``: the leader's, where there was one before.
+    """
 
     async def answered() -> bool:
-        return any(each["operations"] == 0 and each["outcome"] == 200 for each in await site.requests())
+        barriers = [each for each in await site.requests() if each["operations"] == 0 and each["outcome"] == 200]
+        return any(each["resource"] == resource and each["epoch"] >= epoch for each in barriers)
 
     await until(answered, "the barrier to be answered", 30)
 

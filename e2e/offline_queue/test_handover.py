@@ -63,6 +63,7 @@ async def test_the_flushing_tab_is_lost_in_mid_flush(browser: ChaosBrowser, site
     leads = await queueing(browser, site, batch=10)
     assert await flusher([leads, host]) is leads
     rest = await queueing(browser, site, batch=10)
+    await barrier_answered(site)
     await site.hold_one()
     await enqueue(host, operations("a", 60, partitions=4))
     await site.held()

@@ -199,6 +199,7 @@ async def test_an_engine_dies_and_a_pending_enqueue_settles_once(browser: ChaosB
         await tab.until("(old) => tab.engine && tab.engine.id !== old", arg=engine)
     await a.until("() => settled.length && runs === 2")
     assert await a.evaluate("[settled, over, tab.generation]") == [["op-7"], ["died"], 2]
+    await a.until("(id) => tab.engine?.id === id", arg=await b.evaluate("tab.engine.id"))
     await nothing_uncaught(a, b)
 
 

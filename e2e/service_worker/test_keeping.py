@@ -106,9 +106,22 @@ async def test_inside_an_app_s_own_service_worker(driven: DrivenBrowser, odd: Od
     assert settled["state"] == "ready", settled
     await controlled(tab)
     assert (await tab.evaluate(_ANSWER, "/hello"))[1] == "hello"
+    if driven.engine == "chromium":
+        assert await tab.evaluate(_ROUTE, "/hello") != "network"
     if driven.engine not in FORGETS:
         await tab.navigate("about:blank")
     await works_offline(driven, f"{odd.url}/blank")
+
+
+async def test_an_own_service_worker_that_answers_nothing_may_say_so(browser: ChaosBrowser, odd: OddSite) -> None:
+    answers_nothing = CLASSIC.partition("// An app's own answer")[0].replace('"/blank"] }', '"/blank"], alone: true }')
+    odd.does.script("/own.js", answers_nothing)
+    tab = await browser.new_tab(f"{odd.url}/blank")
+    assert (await keep(tab, worker="/own.js"))["state"] == "ready"
+    await controlled(tab)
+    for path in ("/blank", "/blank2"):
+        assert (await tab.evaluate(_ANSWER, path))[0] == 200
+    assert [await tab.evaluate(_ROUTE, path) for path in ("/blank", "/blank2")] == ["fetch-event", "network"]
 
 
 WRONG = {

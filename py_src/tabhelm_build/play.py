@@ -140,9 +140,10 @@ class Play:
         await self._queued(3 * EACH)
         self.say(f"{3 * EACH} operations are durable in the queue; nobody leads")
         # B goes online first and leads; A's process holds the engine.
-        await asyncio.to_thread(lambda: server.faults(delay_ms=300))
+        await asyncio.to_thread(lambda: server.faults(delay_ms=500))
         await self.tabs["B"].offline(False)
         await self._leads("B")
+        await self._announced(server)
         await self._hold_next(server)  # at once, or nothing may be left to hold
         await self._held(server)
         for name in "AC":
@@ -254,16 +255,20 @@ class Play:
     async def _held(self, server: DemoServer) -> None:
         await wait_for(lambda: asyncio.to_thread(server.held), 30, "a batch to be on its way")
 
-    async def _release(self, server: DemoServer) -> None:
-        """Let the dead leader's late write go on: the server must refuse it."""
-        # A leader has its epoch before it first speaks to the server. Until then a late write is no stale one.
+    async def _announced(self, server: DemoServer) -> None:
+        """Wait until the server has answered the newest leader's first request, which holds no operation."""
         epoch = max(self.leaders)
 
-        async def announced() -> bool:
+        async def answered() -> bool:
             seen = [each for each in await asyncio.to_thread(server.requests) if each["resource"] == RESOURCE]
             return any(each["epoch"] >= epoch and each["outcome"] == 200 for each in seen)
 
-        await wait_for(announced, 30, f"epoch {epoch} to reach the server")
+        await wait_for(answered, 30, f"epoch {epoch} to reach the server")
+
+    async def _release(self, server: DemoServer) -> None:
+        """Let the dead leader's late write go on: the server must refuse it."""
+        # A leader has its epoch before it first speaks to the server. Until then a late write is no stale one.
+        await self._announced(server)
         await asyncio.to_thread(lambda: server.faults(release=True))
         await asyncio.to_thread(lambda: server.faults(delay_ms=20))
         self.say("The dead leader's batch, held back until now, reaches the server")

@@ -80,7 +80,7 @@ def test_the_demo_s_service_worker_keeps_every_file_of_the_demo(server: DemoServ
     first, _, told = answer.text.partition("\n")
     assert first == 'importScripts("/tabhelm/service-worker.js");'
     kept = json.loads(told.strip().removeprefix("tabhelmOffline(").removesuffix(");"))
-    assert kept["base"] == "/tabhelm/" and kept["version"]
+    assert kept["base"] == "/tabhelm/" and kept["version"] and kept["alone"] is True
     assert "/blank" not in kept["files"]
     assert {"/", "/demo/app.mjs", "/demo/offline.mjs", "/demo/style.css"} <= set(kept["files"])
     assert [path for path in kept["files"] if get(server, path).status_code != 200] == []

@@ -42,8 +42,9 @@ export class Server extends EventTarget {
       const response = await fetch("/api/overview", { headers: { accept: "application/json" }, cache: "no-store" });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
       const overview = await response.json();
-      if (orders === this.#orders && !this.#ordering) this.overview = overview; // else it tells of faults that were just replaced
-      else this.#again = !this.#ordering;
+      const replaced = orders !== this.#orders || this.#ordering > 0; // the faults that it tells of
+      this.overview = replaced && this.overview ? { ...overview, faults: this.overview.faults } : overview;
+      if (replaced && !this.#ordering) this.#again = true;
       this.problem = null;
     } catch (error) {
       this.problem = navigator.onLine ? error.message : "offline";
@@ -59,7 +60,8 @@ export class Server extends EventTarget {
   /** Make the receiver misbehave (see demo_faults.py); {} ends it. */
   async order(faults) {
     this.#ordering += 1;
-    if (this.overview) this.overview = { ...this.overview, faults }; // or the next news would show the old ones once more
+    const before = this.overview?.faults;
+    this.#show(faults); // or the next news would show the old ones once more
     try {
       const response = await fetch("/api/faults", {
         method: "POST",
@@ -67,11 +69,18 @@ export class Server extends EventTarget {
         body: JSON.stringify(faults),
       });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    } catch (error) {
+      this.#show(before);
+      this.soon();
+      throw error;
     } finally {
       this.#ordering -= 1;
       this.#orders += 1;
-      this.soon();
     }
     await this.ask();
+  }
+
+  #show(faults) {
+    if (this.overview) this.overview = { ...this.overview, faults };
   }
 }

@@ -74,6 +74,8 @@ class ChromiumProcess:
         self.profile = profile
         """Folder of the profile."""
         self._keep = keep
+        self._patience = 5.0
+        """Seconds that its end may take after its connection broke."""
         self._log = log
         self.executable = executable
         self.ws_url = ""
@@ -156,8 +158,9 @@ class ChromiumProcess:
 
     def obituary(self) -> str:
         """One line about how the process ended, with its last words."""
+        patience, self._patience = self._patience, 0.0  # once: it holds the event loop up
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)  # its connection breaks a moment before the kernel knows how it ended
+            self._process.wait(patience)  # its connection breaks a moment before the kernel knows how it ended
         code = self._process.returncode
         if code is None:
             how = "is running"

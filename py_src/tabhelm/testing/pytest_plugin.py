@@ -9,12 +9,16 @@ the one Playwright driver lives; all others keep the loop they have.
 
 Of a failed test, the console messages of all its tabs and shared workers and a screenshot of each tab are kept in a
 folder below ``TABHELM_ARTIFACTS`` (default: pytest's temporary folder), which the failure report names.
+
+A test that fails beside a tab whose renderer died unasked fails with :class:`TabGone`, from what it raised itself.
+Where a page is to crash by its own doing, say ``tab.doomed = True`` before.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import unittest
 from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -98,7 +102,9 @@ async def browser(launch_browser: LaunchBrowser) -> ChaosBrowser:
 
 def look_after(request: pytest.FixtureRequest, browser: ChaosBrowser) -> None:
     """Should the test fail, and a tab of this browser have crashed by itself, the failure says so."""
-    request.node.stash.setdefault(_BROWSERS, []).append(browser)
+    browsers = request.node.stash.setdefault(_BROWSERS, [])
+    browsers.append(browser)
+    request.addfinalizer(lambda: browsers.remove(browser))
 
 
 def has_failed(request: pytest.FixtureRequest) -> bool:
@@ -129,9 +135,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     except (Exception, pytest.fail.Exception) as error:
-        browsers = item.stash.get(_BROWSERS, [])
-        dead = next((tab for each in browsers for tab in each.tabs if tab.crashed_by_itself), None)
-        if dead is None or isinstance(error, TabGone):
+        if isinstance(error, TabGone | pytest.xfail.Exception | unittest.SkipTest):
+            raise
+        living = [each for each in item.stash.get(_BROWSERS, []) if each.alive]
+        dead = next((tab for each in living for tab in each.tabs if tab.crashed_by_itself), None)
+        if dead is None:
             raise
         words = dead.browser.process.last_words()
         raise TabGone(f"{dead!r} is dead: its renderer crashed or was killed, unasked; {words}") from error

@@ -96,7 +96,7 @@ class ChaosTab:
     def crashed_by_itself(self) -> bool:
         """Whether its renderer died though, as far as the harness can tell, nobody asked for it."""
         killed = self.browser.killed
-        shared = self._pid in killed or (self._pid is None and bool(killed))
+        shared = bool(killed) and (self._pid is None or None in killed or self._pid in killed)
         return self._crashed.is_set() and not self.doomed and not shared
 
     @property
