@@ -109,7 +109,7 @@ class ProcessTab(ABC):
 
     async def hang(self, seconds: float) -> None:
         await self._note_pids()
-        await self.evaluate(HANG, seconds * 1000)
+        await self._begin(HANG, seconds * 1000)
         self._busy_until = time.monotonic() + seconds
 
     async def stop(self) -> None:
@@ -147,6 +147,10 @@ class ProcessTab(ABC):
 
     @abstractmethod
     async def _evaluate(self, js: str, arg: Any) -> Any: ...
+
+    async def _begin(self, js: str, arg: Any) -> None:
+        """Call a function after which the page may answer nothing any more."""
+        await self.evaluate(js, arg)
 
     @abstractmethod
     def _on_its_way(self, error: Exception) -> bool:

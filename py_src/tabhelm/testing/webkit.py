@@ -353,6 +353,10 @@ class WebKitTab(ProcessTab):
             raise ScriptError(f"{self._label} threw {found['error']}")
         return found.get("value")
 
+    async def _begin(self, js: str, arg: Any) -> None:
+        self._require()
+        await self._page.begin(f"({js})({json.dumps(arg)})")
+
     def _on_its_way(self, error: Exception) -> bool:
         return isinstance(error, ScriptError) and "went to another document" in str(error)
 

@@ -126,6 +126,11 @@ class PageInspector:
         done = await self._ask("Runtime.awaitPromise", promise)
         return str(done["result"].get("value"))
 
+    async def begin(self, expression: str) -> None:
+        """Evaluate an expression, and await nothing of what it gives: ``evaluate`` asks the page a second time."""
+        await self._ready.wait()
+        await self._ask("Runtime.evaluate", {"expression": expression})
+
     async def screenshot(self, timeout: float = 5.0) -> bytes:
         """The page as it is shown, as PNG."""
         size = {"x": 0, "y": 0, "width": 1280, "height": 900, "coordinateSystem": "Viewport"}
