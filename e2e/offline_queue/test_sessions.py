@@ -25,7 +25,7 @@ async def barred(tab: ChaosTab) -> None:
 async def test_what_one_user_enqueued_waits_while_another_is_signed_in(browser: ChaosBrowser, site: Site) -> None:
     tab = await queueing(browser, site, join_options={"session": "user:1"}, scope="user:1")
     await tab.offline(True)
-    gone = "() => tab.presence().self.online === false && !Object.keys(tab.presence().leaders).length"
+    gone = "() => tab.presence().self?.online === false && !Object.keys(tab.presence().leaders).length"
     await tab.until(gone, what="the offline tab to lead nothing")
     await enqueue(tab, operations("first", 5))
     acks: list[dict[str, Any]] = await acknowledged(tab)
