@@ -109,13 +109,23 @@ export class LockDesk {
     return this.#owners.has(owner);
   }
 
-  /** Release all that `owner` holds and withdraw all that it waits for, before returning; shut it out. @param {string} owner */
-  drop(owner) {
+  /**
+   * Release all that `owner` holds and withdraw all that it waits for, before returning; shut it out. Those who asked are
+   * told by the function that is returned, which may take its time: the browser releases a lock only when the running
+   * script has ended.
+   * @param {string} owner @returns {() => void}
+   */
+  let(owner) {
     const entries = [...(this.#owners.get(owner) ?? [])];
     if (owner !== "") this.#owners.delete(owner);
     const ends = entries.map((entry) => (entry.held ? "dropped" : "withdrawn"));
-    for (const entry of entries) entry.let(); // all are let go before anybody is told, which may take its time
-    entries.forEach((entry, index) => entry.end(ends[index]));
+    for (const entry of entries) entry.let();
+    return () => entries.forEach((entry, index) => entry.end(ends[index]));
+  }
+
+  /** The same, and tell them at once. @param {string} owner */
+  drop(owner) {
+    this.let(owner)();
   }
 
   /**

@@ -122,16 +122,25 @@ export class Engine {
 
   /**
    * The page that this engine runs in, or the last page of a worker, is going away, perhaps to come back out of the cache, where
-   * it may hold nothing and wait for nothing. All is let go before this returns.
+   * it may hold nothing and wait for nothing. All is let go before this returns, and before Python hears of it.
+   * @param {string} [reason]
    */
-  suspend() {
+  suspend(reason = "pagehide") {
     if (this.#suspended || this.#failure) return;
     this.#suspended = true;
     this.#locked = false;
-    for (const session of [...this.#sessions.values()]) this.#end(session, "pagehide");
     clearTimeout(this.#bootTimer); // time in the cache is no time to boot
-    this.desk.drop("");
-    if (this.patience) this.#sleep();
+    const gone = [...this.#sessions.values()];
+    const ended = [...gone.map((session) => this.#forget(session)), this.desk.let("")];
+    for (const { link } of gone) link.port.close();
+    if (reason === "pagehide" && this.#deliver) {
+      // First of all: a transaction that stands still with us keeps everybody else out of the database, for a minute.
+      this.#away = true;
+      this.#hand("", CUT);
+    }
+    ended.forEach(queueMicrotask);
+    for (const session of gone) this.#gone(session, reason);
+    if (this.patience) queueMicrotask(() => this.#suspended && this.#sleep());
     else this.#sleepTimer = setTimeout(() => this.#sleep(), SETTLE_MS);
   }
 
@@ -151,7 +160,7 @@ export class Engine {
   }
 
   #sleep() {
-    this.desk.drop(""); // Python may have asked again meanwhile
+    this.#drop(""); // Python may have asked again meanwhile
     this.#away = this.#deliver !== null;
     this.#hand("", SUSPEND);
   }
@@ -235,15 +244,12 @@ export class Engine {
     const links = new Set(this.#waiting.map(([link]) => link));
     this.#waiting = [];
     const sessions = [...this.#sessions.values()];
-    for (const session of sessions) {
-      links.add(session.link);
-      this.#forget(session);
-    }
+    const ended = [...sessions.map((session) => this.#forget(session)), this.desk.let("")];
+    for (const { link } of sessions) links.add(link);
     for (const link of links) this.#post(link, { type: "failed", error: this.#failure });
-    this.desk.drop("");
     if (code !== "engine-crashed") {
-      const gone = JSON.stringify({ type: "gone", reason: code });
-      for (const session of sessions) if (session.known) this.#hand(session.id, gone);
+      ended.forEach(queueMicrotask);
+      for (const session of sessions) this.#gone(session, code);
       if (this.patience) this.#hand("", SUSPEND); // it cannot be ended as a worker is
     }
     this.#deliver = null;
@@ -346,7 +352,7 @@ export class Engine {
     } else if (type === "bye") {
       this.#end(session, isText(data.reason) ? data.reason : "bye");
     } else if (type === "freeze") {
-      this.desk.drop(session.id); // before anything else: we may be suspended with the page at any moment
+      this.#drop(session.id); // before anything else: we may be suspended with the page at any moment
       session.frozen = true;
       session.pulse.stop();
       this.#tell(session, data);
@@ -368,7 +374,7 @@ export class Engine {
 
   /** @param {Session} session */
   #stalled(session) {
-    this.desk.drop(session.id);
+    this.#drop(session.id);
     this.#tell(session, { type: "stalled" });
   }
 
@@ -381,15 +387,12 @@ export class Engine {
   /** @param {Session} session @param {string} reason */
   #end(session, reason) {
     if (this.#sessions.get(session.id) !== session) return;
-    this.#forget(session);
-    session.link.port.close();
-    if (reason === "pagehide" && this.#sessions.size === 0 && this.#deliver) {
-      // First of all: a transaction that stands still with us keeps everybody else out of the database, for a minute.
-      this.#away = true;
-      this.#hand("", CUT);
+    if (this.#sessions.size === 1) this.suspend(reason); // the page may be in the cache, and we with it in some milliseconds
+    else {
+      queueMicrotask(this.#forget(session));
+      session.link.port.close();
+      this.#gone(session, reason);
     }
-    if (session.known) this.#hand(session.id, JSON.stringify({ type: "gone", reason }));
-    if (this.#sessions.size === 0) this.suspend(); // the last page may be in the cache, and we with it in some milliseconds
     // Pages that found us silent are with another engine now, but keep this worker alive: nobody would ever end it.
     if (reason === "engine-abandoned") setTimeout(() => this.#endIfAlone(), ABANDONED_MS);
   }
@@ -398,14 +401,20 @@ export class Engine {
     if (this.#sessions.size === 0) this.fail("deposed", "every page has left this engine for another");
   }
 
-  /** Let go of all that belongs to a session, and of itself. @param {Session} session */
+  /** Let go of all that belongs to a session, and of itself. What is returned tells Python of its locks. @param {Session} session */
   #forget(session) {
-    this.desk.drop(session.id);
+    const ended = this.desk.let(session.id);
     this.#sessions.delete(session.id);
     session.pulse.stop();
     session.lifeline?.abort();
     session.link.session = null;
     session.early = [];
+    return ended;
+  }
+
+  /** @param {string} owner */
+  #drop(owner) {
+    queueMicrotask(this.desk.let(owner));
   }
 
   // -- to Python and back ----------------------------------------------------------------------------------------
@@ -440,16 +449,29 @@ export class Engine {
     for (const [text, values] of early) this.#hand(session.id, text, values);
   }
 
-  /** @param {string} id @param {string} text @param {unknown[]} [values] */
+  /** @param {Session} session @param {string} reason */
+  #gone(session, reason) {
+    if (session.known) this.#hand(session.id, JSON.stringify({ type: "gone", reason }));
+  }
+
+  /**
+   * Python hears everything in its order, in microtasks: it takes milliseconds, in which a browser may stop this worker in the
+   * midst of its work, and what was let go before is released only when the running script has ended.
+   * @param {string} id @param {string} text @param {unknown[]} [values]
+   */
   #hand(id, text, values) {
-    if (!this.#deliver) return;
-    try {
-      if (values) this.#deliver(id, text, values);
-      else this.#deliver(id, text);
-    } catch (error) {
-      // Python's side catches all that Python can catch: the interpreter itself is broken.
-      this.fail("engine-crashed", textOf(error));
-    }
+    const deliver = this.#deliver;
+    if (!deliver) return;
+    queueMicrotask(() => {
+      if (this.#failure?.code === "engine-crashed") return;
+      try {
+        if (values) deliver(id, text, values);
+        else deliver(id, text);
+      } catch (error) {
+        // Python's side catches all that Python can catch: the interpreter itself is broken.
+        this.fail("engine-crashed", textOf(error));
+      }
+    });
   }
 
   /** The `values` of an answer are in its result, those of another message in itself. @param {string} id @param {string} text @param {unknown[]} [values] */
@@ -472,10 +494,10 @@ export class Engine {
    */
   async #prepare(session, wheels) {
     try {
-      for (const wheel of wheels) await this.#wheels?.unpack(new URL(wheel, globalThis.location.href).href);
+      for (const wheel of wheels) await /** @type {Wheels} */ (this.#wheels).unpack(new URL(wheel, globalThis.location.href).href);
     } catch (error) {
       if (this.#sessions.get(session.id) !== session) return;
-      this.#forget(session);
+      this.#forget(session)();
       this.#refuse(session.link, problem("wheel", textOf(error)));
       return;
     }

@@ -301,6 +301,29 @@ async def test_a_page_that_is_gone_leaves_nothing_behind(tab: ChaosTab, how: str
 # -- the engine's end --------------------------------------------------------------------------------------------------
 
 
+async def test_the_last_page_s_locks_are_free_before_python_has_heard_of_its_end(tab: ChaosTab) -> None:
+    seen = await run(
+        tab,
+        """async ({ FakePage, name }) => {
+          const page = await FakePage.worker("echo", name("c6-late")).hello();
+          const { engineLock } = await page.until("welcome");
+          const asked = "regcase:v3:leader:c6";
+          page.post({ type: "x-lock", name: asked });
+          await page.event("lock", ({ what }) => what === "granted");
+          const late = new BroadcastChannel("late");
+          let heard = false;
+          const end = new Promise((resolve) => (late.onmessage = () => resolve((heard = true))));
+          const free = Promise.all([asked, engineLock].map((each) => navigator.locks.request(each, () => heard)));
+          page.post({ type: "bye", reason: "pagehide" });
+          const granted = await free;
+          await end;
+          late.close();
+          return granted;
+        }""",
+    )
+    assert seen == [False, False], "whether Python had heard when the lock was granted"
+
+
 async def test_a_failed_boot_is_told_to_every_page(tab: ChaosTab) -> None:
     errors = await run(
         tab,

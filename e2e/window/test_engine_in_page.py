@@ -36,6 +36,10 @@ _BUSY = """(ms) => {
 }"""
 
 
+_HEARD = "() => new Promise((resolve) => setTimeout(resolve))"
+"""Until Python has heard: it does so when the running script has ended, in microtasks, before any other task."""
+
+
 async def _ready(browser: ChaosBrowser, site: Site) -> ChaosTab:
     tab = await site.open(browser)
     await tab.evaluate(_ENGINE, STALL_MS)
@@ -74,10 +78,11 @@ async def test_a_page_that_answers_nothing_has_stalled(browser: ChaosBrowser, si
 async def test_the_time_of_a_freeze_is_none_of_standing_still(browser: ChaosBrowser, site: Site) -> None:
     tab = await _ready(browser, site)
     found = await tab.evaluate(
-        f"""(ms) => {{
+        f"""async (ms) => {{
           say({{ type: "freeze" }});
           ({_BUSY})(ms);
           say({{ type: "resume", at: performance.now(), visible: true, online: true, lifecycle: "active" }});
+          await ({_HEARD})();
           return [told, ends];
         }}""",
         2 * STALL_MS,
@@ -87,7 +92,13 @@ async def test_the_time_of_a_freeze_is_none_of_standing_still(browser: ChaosBrow
 
 async def test_all_is_let_go_before_suspend_returns(browser: ChaosBrowser, site: Site) -> None:
     tab = await _ready(browser, site)
-    found = await tab.evaluate("() => { engine.suspend(); return [told, ends, engine.desk.size]; }")
+    suspend = f"""async () => {{
+      engine.suspend();
+      const size = engine.desk.size;
+      await ({_HEARD})();
+      return [told, ends, size];
+    }}"""
+    found = await tab.evaluate(suspend)
     assert found == [["s1:hello", ":cut", "s1:gone", ":suspend"], ["granted", "dropped"], 0]
     # A word that comes while it is suspended waits for its own lock.
     found = await tab.evaluate("() => { engine.suspend(); engine.resume(); engine.resume(); return told.length; }")

@@ -1,5 +1,6 @@
 // A boot whose "Python" is a few lines of JavaScript: it tells the page what it was told, and takes a few orders.
-// A boot whose name ends in "-slow" takes three seconds.
+// A boot whose name ends in "-slow" takes three seconds. One whose name ends in "-late" hears for as long that its last
+// page has gone, and then says so to everybody.
 export async function boot({ onStage }) {
   onStage("waiting");
   if (/-slow(#|$)/.test(self.name ?? "")) await new Promise((resolve) => setTimeout(resolve, 3_000));
@@ -14,6 +15,10 @@ export const pyodide = () => ({
   pyimport: () => ({ start: async (bridge) => deliver(bridge) }),
 });
 
+function busy(ms) {
+  for (const end = performance.now() + ms; performance.now() < end; );
+}
+
 function deliver(bridge) {
   const handles = new Map();
   const say = (session, event) => bridge.post(session, JSON.stringify({ type: "event", event }));
@@ -25,7 +30,11 @@ function deliver(bridge) {
       handles.set(name, bridge.desk.request(session, name, mode, ifAvailable, steal, listener));
     } else if (message.type === "x-release") handles.get(message.name).release();
     else if (message.type === "x-crash") throw new Error("memory access out of bounds");
-    else if (message.type === "x-busy") for (const end = performance.now() + message.ms; performance.now() < end; );
+    else if (message.type === "x-busy") busy(message.ms);
+    else if (message.type === "cut" && /-late(#|$)/.test(self.name)) {
+      busy(3_000);
+      new BroadcastChannel("late").postMessage("heard");
+    }
     else if (message.type === "x-facts")
       say(session, {
         type: "facts",

@@ -147,15 +147,24 @@ class SimulatedEngine:
 
     # ---- our own life -----------------------------------------------------------------------------------------------
 
-    def suspend(self) -> None:
-        """The page that it runs in, or its last page, goes away: everything is let go before this returns."""
+    def suspend(self, reason: str = "pagehide") -> None:
+        """The page that it runs in, or its last page, goes away: all is let go before this returns, and before Python
+        hears of it."""
         if self.suspended or self.failure is not None:
             return
         self.suspended = True
         self._locked = False
-        for session in list(self._sessions.values()):
-            self._end(session, "pagehide")
+        gone = list(self._sessions.values())
+        for session in gone:
+            self._forget(session)
         self.ports.locks.drop("")
+        for session in gone:
+            session.port.close()
+        if reason == "pagehide" and self._deliver is not None:
+            self._away = True
+            self._hand("", CUT)  # an open transaction that stands still keeps everybody else out of the database
+        for session in gone:
+            self._gone(session, reason)
         if self.in_page:
             self._sleep()
         else:
@@ -201,8 +210,7 @@ class SimulatedEngine:
         ports = [port for port, _ in self._waiting] + [session.port for session in self._sessions.values()]
         for session in list(self._sessions.values()):
             self._forget(session)
-            if session.known and self._deliver is not None:
-                self._deliver(session.id, json.dumps({"type": "gone", "reason": code}))
+            self._gone(session, code)
         for port in ports:
             port.post({"type": "failed", "error": self.failure})
         self.ports.locks.drop("")
@@ -307,15 +315,16 @@ class SimulatedEngine:
     def _end(self, session: _Session, reason: str) -> None:
         if session.gone:
             return
+        if len(self._sessions) == 1:
+            self.suspend(reason)
+            return
         self._forget(session)
         session.port.close()
-        if reason == "pagehide" and not self._sessions and self._deliver is not None:
-            self._away = True
-            self._hand("", CUT)  # an open transaction that stands still keeps everybody else out of the database
+        self._gone(session, reason)
+
+    def _gone(self, session: _Session, reason: str) -> None:
         if session.known:
             self._hand(session.id, json.dumps({"type": "gone", "reason": reason}))
-        if not self._sessions:
-            self.suspend()
 
     def _hand(self, session: str, text: str, values: Sequence[Opaque] = ()) -> None:
         if self._deliver is not None:
