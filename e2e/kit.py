@@ -21,9 +21,11 @@ TabT = TypeVar("TabT", bound=DrivenTab)
 TabT_co = TypeVar("TabT_co", bound=DrivenTab, covariant=True)
 RECEIVER = "/api/operations"
 DEFAULT_RESOURCE = "job"
-STALL_MS = 2_000
 STEADY_MS = 10_000
-"""For tests in which nobody is to be taken for stalled, however busy the machine is."""
+"""What joins here say unless told otherwise: nobody is to be taken for stalled, however busy the machine is."""
+STALL_MS = 4_000
+WATCHED = {"stallAfterMs": STALL_MS}
+"""What tabs join with where one of them hangs, and others are to find it out."""
 PATIENCE_MS = 6_000
 """Milliseconds until a shared engine that says nothing is given up. A new one needs them on a busy machine."""
 
@@ -174,10 +176,16 @@ class Site:
         return tab
 
     async def standing(
-        self, browser: Opens[TabT], count: int = 1, *, resource: str = DEFAULT_RESOURCE, **policy: Any
+        self,
+        browser: Opens[TabT],
+        count: int = 1,
+        *,
+        resource: str = DEFAULT_RESOURCE,
+        join: dict[str, Any] | None = None,
+        **policy: Any,
     ) -> list[TabT]:
         """So many joined tabs that stand for ``resource``; the barrier of each goes to the receiver."""
-        tabs = [await self.joined(browser) for _ in range(count)]
+        tabs = [await self.joined(browser, **(join or {})) for _ in range(count)]
         for tab in tabs:
             await self.stand(tab, resource, **policy)
         return tabs
@@ -190,7 +198,7 @@ class Site:
 async def join(tab: DrivenTab, *, base: str = "/tabhelm", **options: Any) -> dict[str, Any]:
     """Join in an open page; returns ``{id, connectionId, generation, engine, ms}``."""
     await tab.evaluate(_LISTEN)
-    given = {"app": "e2e", "stallAfterMs": STALL_MS, "enginePatienceMs": PATIENCE_MS, **options}
+    given = {"app": "e2e", "stallAfterMs": STEADY_MS, "enginePatienceMs": PATIENCE_MS, **options}
     facts: dict[str, Any] = await tab.evaluate(_JOIN, [base, given], timeout=90.0)
     return facts
 

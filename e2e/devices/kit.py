@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.devices.site import LEASES, DeviceSite
-from e2e.kit import STEADY_MS, Leader, join, late, leader, leaders, now, stand, write
+from e2e.kit import Leader, join, late, leader, leaders, now, stand, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 from tabhelm.testing.pytest_plugin import LaunchBrowser
@@ -91,4 +91,4 @@ async def another(launch: LaunchBrowser, site: DeviceSite) -> Device:
 async def enter(tab: ChaosTab, site: DeviceSite, **options: Any) -> None:
     """Go to an empty page and join."""
     await tab.navigate(f"{site.url}/blank")
-    await join(tab, **{"stallAfterMs": STEADY_MS, **options})
+    await join(tab, **options)

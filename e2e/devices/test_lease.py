@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from e2e.devices.kit import HEADERS, LEASE_S, Device, another, device, enter, two
 from e2e.devices.site import LEASES, RECEIVER, DeviceSite
-from e2e.kit import STEADY_MS, join, leader, until
+from e2e.kit import join, leader, until
 
 from tabhelm.testing.pytest_plugin import LaunchBrowser
 
@@ -135,7 +135,7 @@ async def test_the_tab_that_leads_is_closed_while_another_of_its_device_lives(
 ) -> None:
     first = await device(launch_browser, devices, "first")
     leading = await first.browser.new_tab(f"{devices.url}/blank")
-    await join(leading, stallAfterMs=STEADY_MS)
+    await join(leading)
     other = Device("first", first.browser, leading, devices)
     await other.stand()
     await other.leads()

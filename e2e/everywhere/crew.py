@@ -12,11 +12,13 @@ from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 TAKEOVER_MS = 10_000
 
 
-async def crew(driven: DrivenBrowser, site: Site, host: str, count: int, **policy: Any) -> list[DrivenTab]:
+async def crew(
+    driven: DrivenBrowser, site: Site, host: str, count: int, *, join: dict[str, Any] | None = None, **policy: Any
+) -> list[DrivenTab]:
     """So many joined tabs that stand; the first leads, the second is next in line."""
     tabs: list[DrivenTab] = []
     for number in range(count):
-        tab = await site.joined(driven, host=host)
+        tab = await site.joined(driven, host=host, **(join or {}))
         await stand(site, tab, **policy)
         tabs.append(tab)
         if number == 0:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from e2e.kit import Opens, Site, TabT, join, leader, now, until
+from e2e.kit import WATCHED, Opens, Site, TabT, join, leader, now, until
 
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
@@ -149,7 +149,7 @@ async def failover(
     for number in range(rounds):
         browser = await fresh()
         app = f"failover{number}"
-        host, old, new = [await site.joined(browser, app=app) for _ in range(3)]
+        host, old, new = [await site.joined(browser, app=app, **WATCHED) for _ in range(3)]
         await site.stand(old, fence=fence)
         led = await leader([old])
         await site.stand(new, fence=fence)

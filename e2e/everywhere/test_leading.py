@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from e2e.everywhere.crew import crew, stand
-from e2e.kit import Site, hand_over, join, leader, leaders, now, stands_by, uncaught, until, write
+from e2e.kit import WATCHED, Site, hand_over, join, leader, leaders, now, stands_by, uncaught, until, write
 from e2e.storage_life.acts import ended, told
 
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
@@ -110,10 +110,10 @@ async def test_the_page_that_made_the_engine_is_closed_and_then_another(driven: 
 async def test_the_leader_stalls_and_wakes_up_too_late(
     driven: DrivenBrowser, site: Site, host: str, fault: str
 ) -> None:
-    other = await site.joined(driven, host=host)
-    first, second = await crew(driven, site, host, 2)
+    other = await site.joined(driven, host=host, **WATCHED)
+    first, second = await crew(driven, site, host, 2, join=WATCHED)
     old = await leader([first])
-    seconds = 15.0
+    seconds = 20.0
     if host == "window":
         # Timers of a hidden page may come once a minute: its engine announces rare beats, and is waited for longer.
         seconds = 30.0

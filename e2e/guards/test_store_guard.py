@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.kit import STALL_MS, Site, leader, stands_by
+from e2e.kit import STALL_MS, WATCHED, Site, leader, stands_by
 from tests.fencing.vectors import MALFORMED_RECORDS, MALFORMED_TOKENS, SEQUENCES, TEXT
 
 from tabhelm.testing import ChaosBrowser
@@ -78,7 +78,7 @@ async def late_write(driven: DrivenBrowser, site: Site, *, guarded: bool) -> tup
     Returns what came of the late write, and whose effects the app's database holds.
     """
     await site.joined(driven)  # the engine lives in the process of the page that was first, and shall not hang with it
-    ann, bob = await site.standing(driven, 2)
+    ann, bob = await site.standing(driven, 2, join=WATCHED)
     for tab in (ann, bob):
         await set_up(tab)
     first = await leader([ann, bob])

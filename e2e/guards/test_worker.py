@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from e2e.kit import STALL_MS, join, leader, stands_by
+from e2e.kit import STALL_MS, WATCHED, join, leader, stands_by
 from e2e.serving.site import serve
 
 from tabhelm.testing import ChaosBrowser
@@ -39,7 +39,7 @@ async def test_a_worker_refuses_the_commands_of_a_leader_that_hung(browser: Chao
         site.does.script("/indexer.mjs", INDEXER)
         tabs = [await browser.new_tab(f"{site.url}/blank") for _ in range(2)]
         for tab in tabs:
-            await join(tab)
+            await join(tab, **WATCHED)
             await tab.evaluate(_CONNECT)
         first = await leader(tabs)
         (other,) = [tab for tab in tabs if tab is not first.tab]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, Site, hand_over, join, leader, leaders, now, until, write
+from e2e.kit import RECEIVER, STALL_MS, WATCHED, Site, hand_over, join, leader, leaders, now, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab, SharedWorkerHandle
 
@@ -61,7 +61,7 @@ _ENQUEUE = """async ([name, count]) => {
 
 
 async def test_joining_while_the_page_that_made_the_engine_hangs(browser: ChaosBrowser, site: Site) -> None:
-    host, member = await site.standing(browser, 2)
+    host, member = await site.standing(browser, 2, join=WATCHED)
     old = await leader([host, member])
     newcomer = await site.open(browser)
     await host.hang(45)
@@ -176,7 +176,7 @@ async def test_leader_and_next_in_line_die_with_their_engine(browser: ChaosBrows
 
 
 async def test_an_engine_that_every_page_left_ends_itself(browser: ChaosBrowser, site: Site) -> None:
-    (tab,) = await site.standing(browser, 1)
+    (tab,) = await site.standing(browser, 1, join=WATCHED)
     (worker,) = await browser.shared_workers()
     await worker.hang(2.5 * STALL_MS / 1000)
     await tab.until("() => tab.engine?.incarnation === 2", what="the page to be with another engine", timeout=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.kit import Leader, Site, fire, leader, leaders, now, until, write
+from e2e.kit import STALL_MS, WATCHED, Leader, Site, fire, leader, leaders, now, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -35,8 +35,10 @@ class Scene:
         self.old = old
 
     @classmethod
-    async def set(cls, browser: ChaosBrowser, site: Site, **policy: Any) -> Scene:
-        host, *others = [await site.joined(browser) for _ in range(3)]
+    async def set(
+        cls, browser: ChaosBrowser, site: Site, *, join: dict[str, Any] | None = None, **policy: Any
+    ) -> Scene:
+        host, *others = [await site.joined(browser, **(join or {})) for _ in range(3)]
         await site.stand(others[0], **policy)
         old = await leader([others[0]])
         await site.stand(others[1], **policy)
@@ -127,8 +129,8 @@ async def test_the_leader_is_frozen(browser: ChaosBrowser, site: Site) -> None:
 
 
 async def test_the_leader_hangs(browser: ChaosBrowser, site: Site) -> None:
-    scene = await Scene.set(browser, site)
-    hang = 15.0
+    scene = await Scene.set(browser, site, join=WATCHED)
+    hang = 20.0
     await scene.old.tab.hang(hang)
     new = await scene.passes_on()
     assert scene.old.tab.silent, f"it was to lead while the old one hangs, not after those {hang} s"
@@ -139,15 +141,16 @@ async def test_the_leader_hangs(browser: ChaosBrowser, site: Site) -> None:
 async def test_a_leader_that_hung_may_not_write_in_the_very_task_that_wakes_it(
     browser: ChaosBrowser, site: Site
 ) -> None:
-    scene = await Scene.set(browser, site)
+    scene = await Scene.set(browser, site, join=WATCHED)
     # No message can be read between the end of the busy loop and the attempt to write.
     tried = await scene.old.tab.evaluate(
-        """() => {
+        """(ms) => {
           const { ctx } = stands.job.runs[0];
-          const end = performance.now() + 4000;
+          const end = performance.now() + ms;
           while (performance.now() < end) {}
           try { return ctx.headers(); } catch (error) { return [error.name, error.reason, ctx.signal.aborted]; }
-        }"""
+        }""",
+        2 * STALL_MS,
     )
     assert tried == ["LeadershipLost", "doubt", True]
     await scene.passes_on()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, Site, late, leader, leaders, now, stands_by, until, write
+from e2e.kit import RECEIVER, STALL_MS, WATCHED, Site, late, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser
 from tabhelm_build.demo_server import DemoServer
@@ -75,7 +75,7 @@ async def test_an_engine_that_a_python_loop_hangs_for_good_costs_the_stall_time_
     browser: ChaosBrowser, site_with_wheel: Site, report_figure: Callable[[object], None]
 ) -> None:
     site = site_with_wheel
-    hidden, shown = [await site.joined(browser, python={"wheels": [f"/tabhelm/{WHEEL}"]}) for _ in range(2)]
+    hidden, shown = [await site.joined(browser, python={"wheels": [f"/tabhelm/{WHEEL}"]}, **WATCHED) for _ in range(2)]
     await site.stand(hidden)
     page_loop = await leader([hidden])  # led in the engine that will hang, too
     await shown.evaluate(_STAND, RECEIVER)
@@ -132,10 +132,10 @@ async def test_a_process_with_engine_and_leader_is_stopped_and_replaced_after_it
     browser: ChaosBrowser, two_builds: Site
 ) -> None:
     site = two_builds
-    first = await site.joined(browser)
+    first = await site.joined(browser, **WATCHED)
     await site.stand(first, takeoverAfterMs=TAKEOVER_MS)
     old = await leader([first])
-    second = await site.joined(browser, base=SECOND)
+    second = await site.joined(browser, base=SECOND, **WATCHED)
     await site.stand(second, takeoverAfterMs=TAKEOVER_MS)
     await stands_by(second)
     assert await write(first, "one") == 200

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from e2e.kit import STEADY_MS, Site, leader, leaders, now, uncaught, until, write
+from e2e.kit import Site, leader, leaders, now, uncaught, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -58,8 +58,8 @@ _SHIFT = "(ms) => { const real = Date.now; Date.now = () => real.call(Date) + ms
 async def test_wall_clocks_ten_minutes_apart_change_nothing(browser: ChaosBrowser, two_builds: Site) -> None:
     """Time is judged by each observer's own monotonic clock: a leader from the future or the past is a leader."""
     site = two_builds
-    first = await site.joined(browser, stallAfterMs=STEADY_MS)
-    second = await site.joined(browser, base="/tabhelm2", stallAfterMs=STEADY_MS)
+    first = await site.joined(browser)
+    second = await site.joined(browser, base="/tabhelm2")
     workers = await browser.shared_workers(url_contains="engine.mjs")
     for place, minutes in zip([*workers, first, second], (5, -5, 5, -5), strict=True):
         await place.evaluate(_SHIFT, minutes * 60_000)
@@ -102,7 +102,7 @@ async def test_eight_pages_ask_in_the_same_millisecond_fifty_times(browser: Chao
     site = two_builds
     bases = ["/tabhelm", "/tabhelm2"]
     # None of them shall be taken for stalled, and lead a second time.
-    tabs = [await site.joined(browser, base=bases[number % 2], stallAfterMs=STEADY_MS) for number in range(8)]
+    tabs = [await site.joined(browser, base=bases[number % 2]) for number in range(8)]
     for wave in range(10):
         names = [f"race-{wave}-{number}" for number in range(5)]
         start = float(await tabs[0].evaluate("() => clock()")) + 100

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from e2e.kit import STALL_MS, STEADY_MS, Opens, Site, TabT, uncaught, until
+from e2e.kit import STALL_MS, WATCHED, Opens, Site, TabT, uncaught, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
@@ -152,9 +152,8 @@ LIMIT_MS = {"hang": STALL_MS + 8_000}
 
 @pytest.mark.parametrize("how", ["freeze", "crash", "close", "hang", "navigate", "leave"])
 async def test_a_holder_that_stops_lets_go(browser: ChaosBrowser, site: Site, how: str) -> None:
-    # The engine lives in the process of the first. That nothing is heard is no reason here, but where the page hangs.
-    stall = STALL_MS if how == "hang" else STEADY_MS
-    a, b, c = await crew(browser, site, 3, stallAfterMs=stall)
+    # The engine lives in the process of the first. That nothing is heard is a reason only where the page hangs.
+    a, b, c = await crew(browser, site, 3, **(WATCHED if how == "hang" else {}))
     await hold(b)
     await inside(b)
     await hold(c)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from e2e.kit import STALL_MS, STEADY_MS, Opens, Site, TabT, uncaught
+from e2e.kit import WATCHED, Opens, Site, TabT, uncaught
 
 from tabhelm.testing import ChaosBrowser
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
@@ -82,8 +82,8 @@ async def test_an_error_reaches_all(driven: DrivenBrowser, site: Site, hosts: li
 
 @pytest.mark.parametrize("how", ["freeze", "crash", "close", "hang", "navigate", "leave"])
 async def test_when_who_does_it_is_lost_another_does_it(browser: ChaosBrowser, site: Site, how: str) -> None:
-    stall = STALL_MS if how == "hang" else STEADY_MS  # that nothing is heard is a reason only where the page hangs
-    a, b, c, d = await crew(browser, site, "shared", "shared", "shared", "window", stallAfterMs=stall)
+    watched = WATCHED if how == "hang" else {}  # that nothing is heard is a reason only where the page hangs
+    a, b, c, d = await crew(browser, site, "shared", "shared", "shared", "window", **watched)
     await fly(b)
     await b.until("() => window.ran?.length === 1")
     for tab in (c, d):

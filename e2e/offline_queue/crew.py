@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from e2e.kit import STALL_MS, Site, join, until
+from e2e.kit import STALL_MS, WATCHED, Site, join, until
 from playwright.async_api import ConsoleMessage
 
 from tabhelm.testing import ChaosBrowser, ChaosError, ChaosTab
@@ -106,7 +106,7 @@ class Seat:
         self._told = 0
         name = f"{self.name}.{self._opened}"
         self.tab.page.on("console", lambda message: self._heard(name, message))
-        facts = await join(self.tab)
+        facts = await join(self.tab, **WATCHED)
         self.tab_id = facts["id"]
         await self.tab.evaluate(_WATCH)
         await open_queue(self.tab, **_OPTIONS)

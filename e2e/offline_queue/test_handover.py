@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.kit import Site, join, until
+from e2e.kit import WATCHED, Site, join, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -24,7 +24,7 @@ from .lane import (
     queueing,
 )
 
-HANG = 10.0  # seconds; long enough to be found out (the kit's limit is 2 s) and to hand the work over meanwhile
+HANG = 15.0  # seconds; long enough to be found out and to hand the work over meanwhile
 
 
 async def lose(leads: ChaosTab, how: str) -> None:
@@ -59,10 +59,11 @@ async def late_batch_refused(site: Site) -> None:
 @pytest.mark.parametrize("how", WAYS)
 async def test_the_flushing_tab_is_lost_in_mid_flush(browser: ChaosBrowser, site: Site, how: str) -> None:
     # The first tab's process holds the engine; the second is the only one to stand at first, leads, and is lost.
-    host = await queueing(browser, site, flush=False)
-    leads = await queueing(browser, site, batch=10)
+    stall = WATCHED if how == "hung" else {}
+    host = await queueing(browser, site, flush=False, join_options=stall)
+    leads = await queueing(browser, site, batch=10, join_options=stall)
     assert await flusher([leads, host]) is leads
-    rest = await queueing(browser, site, batch=10)
+    rest = await queueing(browser, site, batch=10, join_options=stall)
     await barrier_answered(site)
     await site.hold_one()
     await enqueue(host, operations("a", 60, partitions=4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.kit import STEADY_MS, Site, join, until
+from e2e.kit import Site, join, until
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -138,7 +138,7 @@ async def test_an_answer_that_never_comes(browser: ChaosBrowser, site: Site) -> 
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_the_pause_that_the_receiver_asks_for_is_kept(browser: ChaosBrowser, site: Site, status: int) -> None:
-    tab = await queueing(browser, site, join_options={"stallAfterMs": STEADY_MS})  # each tenure has a pause of its own
+    tab = await queueing(browser, site)
     await flusher([tab])
     await barrier_answered(site)
     await site.faults(status=status, retry_after_s=3, count=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.kit import STEADY_MS, Site, join, uncaught
+from e2e.kit import Site, join, uncaught
 
 from tabhelm.testing import ChaosBrowser
 
@@ -33,7 +33,7 @@ async def test_a_pages_own_sender_writes_each_operation_once(browser: ChaosBrows
           window.q = tab.queue("mutations", { sendBatch, batch: 10 });
         }""")
     else:
-        leads = await sending(browser, site, join_options={"stallAfterMs": STEADY_MS})
+        leads = await sending(browser, site)
     wanted = operations("a", 30, partitions=3)
     await enqueue(leads, wanted)
     await drained(leads, done=30)
@@ -82,7 +82,7 @@ async def test_a_page_is_lost_in_mid_send(browser: ChaosBrowser, site: Site, how
 async def test_a_page_that_goes_into_the_cache_in_mid_send_comes_back_as_another(
     browser: ChaosBrowser, site: Site
 ) -> None:
-    leads = await sending(browser, site, join_options={"stallAfterMs": STEADY_MS})
+    leads = await sending(browser, site)
     await hold(leads)
     await enqueue(leads, operations("a", 2))
     await asked(leads)
@@ -111,7 +111,7 @@ async def test_a_send_that_takes_too_long_is_aborted_and_tried_again(browser: Ch
 
 
 async def test_stepping_down_aborts_the_send_and_counts_no_attempt(browser: ChaosBrowser, site: Site) -> None:
-    leads = await sending(browser, site, join_options={"stallAfterMs": STEADY_MS})
+    leads = await sending(browser, site)
     await hold(leads)
     await enqueue(leads, operations("a", 1))
     await asked(leads)
@@ -125,8 +125,7 @@ async def test_stepping_down_aborts_the_send_and_counts_no_attempt(browser: Chao
 
 
 async def test_outcomes_decide_and_texts_of_errors_do_not(browser: ChaosBrowser, site: Site) -> None:
-    steady = {"stallAfterMs": STEADY_MS}
-    leads = await sending(browser, site, join_options=steady, maxAttempts=3, baseDelayMs=50)
+    leads = await sending(browser, site, maxAttempts=3, baseDelayMs=50)
     await leads.evaluate("""() => {
       behave = async ({ id, attempts }) => {
         if (id === "throws") throw new TypeError("status 400, give up");

@@ -44,7 +44,7 @@ def clock() -> float:
 
 async def join(options: dict[str, Any], key: str = "tab") -> dict[str, Any]:
     began = clock()
-    tab = TABS[key] = await tabhelm.join(**{"app": "e2e", "stall_after": 2.0, **options})
+    tab = TABS[key] = await tabhelm.join(**{"app": "e2e", "stall_after": 10.0, **options})
     tab.events.subscribe(lambda event: EVENTS.append(as_dict(event)))
     return {**await who(key), "ms": clock() - began}
 

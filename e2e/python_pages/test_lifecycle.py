@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from e2e.kit import STALL_MS
 from playwright.async_api import Playwright
 
 from tabhelm.testing import ChaosBrowser, wait_for
@@ -30,7 +31,8 @@ def shared_site(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def pair(chromium_path: str, playwright_driver: Playwright, shared_site: PythonSite) -> AsyncIterator[Pair]:
     async with ChaosBrowser.launch(chromium_path, playwright=playwright_driver) as launched:
-        yield await PythonPage.joined(launched, shared_site), await PythonPage.joined(launched, shared_site)
+        a, b = [await PythonPage.joined(launched, shared_site, stall_after=STALL_MS / 1000) for _ in range(2)]
+        yield a, b
 
 
 async def lead(resource: str, leader: PythonPage, standby: PythonPage, **policy: object) -> int:
@@ -175,7 +177,7 @@ async def test_a_leader_that_hung_gives_up_when_it_wakes(pair: Pair, shared_site
     await a("keep_headers", "before")
     await b.tab.show()
     await a.tab.show()
-    await a.tab.hang(5.0)
+    await a.tab.hang(2.5 * STALL_MS / 1000)
     second = await b.leads("hung", above=first, timeout=30.0)
     assert await a("lost") is not None
     assert await a("write", "late-hung", "before") == 409

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from e2e.kit import STEADY_MS, Leader, Site, join, leader, now, stands_by, until
+from e2e.kit import Leader, Site, join, leader, now, stands_by, until
 from e2e.serving.site import OddSite
 
 from tabhelm.testing import ChaosBrowser
@@ -36,7 +36,7 @@ async def standing(driven: DrivenBrowser, odd: OddSite, version: str = "1.0") ->
     """A page that joined and stands. Marked: a reload would take the mark away."""
     site = as_site(odd)
     tab = await site.open(driven)
-    await join(tab, version=version, stallAfterMs=STEADY_MS, enginePatienceMs=15_000)
+    await join(tab, version=version, enginePatienceMs=15_000)
     await tab.evaluate("() => { window.mark = 'this very document'; }")
     await site.stand(tab)
     return tab

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from e2e.kit import STEADY_MS, Site, join, leader, uncaught
+from e2e.kit import Site, join, leader, uncaught
 from e2e.offline_queue.lane import acknowledged, drained, enqueue, judge, open_queue, operations
 
 from tabhelm.testing.driver import DrivenBrowser
@@ -26,7 +26,7 @@ async def test_first_openings_at_once_from_several_engines(driven: DrivenBrowser
     async def begin(number: int) -> None:
         tab = tabs[number]
         # Four engines boot at once, and take their time.
-        await join(tab, enginePatienceMs=15_000, stallAfterMs=STEADY_MS, **hosts[number])
+        await join(tab, enginePatienceMs=15_000, **hosts[number])
         await two_builds.stand(tab)
         await open_queue(tab)
         await enqueue(tab, operations(f"first-{number}", 10, partitions=2))

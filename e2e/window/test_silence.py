@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.kit import STALL_MS, Site, late, leader, leaders, now, stands_by, until, write
+from e2e.kit import STALL_MS, WATCHED, Site, late, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -52,9 +52,9 @@ async def _stopped(tab: ChaosTab) -> Callable[[], Awaitable[None]]:
 async def test_a_silent_leader_is_replaced_after_its_time(
     browser: ChaosBrowser, site: Site, silence: Silence, other: str
 ) -> None:
-    (first,) = await standing(browser, site, "window", takeoverAfterMs=TAKEOVER_MS)
+    (first,) = await standing(browser, site, "window", join=WATCHED, takeoverAfterMs=TAKEOVER_MS)
     old = await leader([first])
-    (second,) = await standing(browser, site, other, takeoverAfterMs=TAKEOVER_MS)
+    (second,) = await standing(browser, site, other, join=WATCHED, takeoverAfterMs=TAKEOVER_MS)
     await stands_by(second)
     await watched(first)  # a hidden leader's word is good for a minute and more
     await until(lambda: _is_heard_visible(second, old.tab_id), "the second tab to hear that the first is visible")
@@ -92,9 +92,9 @@ async def test_a_silent_leader_that_may_not_be_replaced_keeps_its_lock(
     browser: ChaosBrowser, site: Site, silence: Silence
 ) -> None:
     # Longer than the other's patience, shorter than a hang of 30 s; and the leader lets go itself when it wakes.
-    (first,) = await standing(browser, site, "window", takeoverAfterMs="never")
+    (first,) = await standing(browser, site, "window", join=WATCHED, takeoverAfterMs="never")
     old = await leader([first])
-    (second,) = await standing(browser, site, "window", takeoverAfterMs="never")
+    (second,) = await standing(browser, site, "window", join=WATCHED, takeoverAfterMs="never")
     await stands_by(second)
     await watched(first)
     began = await second.evaluate("() => clock()")
@@ -112,9 +112,9 @@ async def test_a_silent_leader_that_may_not_be_replaced_keeps_its_lock(
 
 
 async def test_a_visible_page_that_stood_still_lets_go_by_itself(browser: ChaosBrowser, site: Site) -> None:
-    (first,) = await standing(browser, site, "window")
+    (first,) = await standing(browser, site, "window", join=WATCHED)
     old = await leader([first])
-    (second,) = await standing(browser, site, "window")
+    (second,) = await standing(browser, site, "window", join=WATCHED)
     await stands_by(second)
     await watched(first)
     await first.evaluate(_AFTERWARDS, STALL_MS)
@@ -129,7 +129,7 @@ async def test_a_visible_page_that_stood_still_lets_go_by_itself(browser: ChaosB
 
 
 async def test_a_page_that_was_busy_for_less_goes_on_leading(browser: ChaosBrowser, site: Site) -> None:
-    first, second = await standing(browser, site, "window", "window", join={"stallAfterMs": 6 * STALL_MS})
+    first, second = await standing(browser, site, "window", "window", join={"stallAfterMs": 5 * STALL_MS})
     old = await leader([first, second])
     await watched(old.tab)
     await old.tab.hang(STALL_MS / 1000)

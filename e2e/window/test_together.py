@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from e2e.kit import Site, join, leader, leaders, until, write
+from e2e.kit import WATCHED, Site, join, leader, leaders, until, write
 from e2e.offline_queue.lane import acknowledged, drained, enqueue, flusher, judge, open_queue, operations, queueing
 
 from tabhelm.testing import ChaosBrowser
@@ -123,7 +123,7 @@ async def test_both_kinds_share_elections_queue_and_presence(browser: ChaosBrows
 
 async def test_a_shared_engine_hangs_and_a_window_tab_leads(browser: ChaosBrowser, site: Site) -> None:
     # An engine that hangs keeps its locks. Its page moves on at once, a tab with Python of its own needs no engine.
-    (shared,) = await standing(browser, site, "shared", takeoverAfterMs=10_000)
+    (shared,) = await standing(browser, site, "shared", join=WATCHED, takeoverAfterMs=10_000)
     old = await leader([shared])
     (own,) = await standing(browser, site, "window", takeoverAfterMs=10_000)
     await roster(own, 2)
