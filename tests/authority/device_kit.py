@@ -85,6 +85,12 @@ class Device:
         self.lead(member, **policy)
         return member
 
+    async def leading(self, **policy: Any) -> Member:
+        """A tab that stands, and leads by now."""
+        member = self.standing(**policy)
+        await self.devices.crew.led(member)
+        return member
+
     def cut_off(self, off: bool = True) -> None:
         (self.world.network.unreachable.add if off else self.world.network.unreachable.discard)(f"/{self.name}/")
 

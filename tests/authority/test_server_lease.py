@@ -73,8 +73,7 @@ def test_of_the_tabs_of_a_device_one_asks() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            await devices.one.leading()
             agent = devices.two.join("many")
             others = [agent]
             devices.two.lead(agent)
@@ -96,8 +95,7 @@ def test_of_several_tabs_of_one_engine_one_asks() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             second = devices.two.join()
             others = [second, *(devices.two.beside(second, f"x{n}") for n in range(4))]
             for other in others:
@@ -120,8 +118,7 @@ def test_it_is_believed_in_from_before_the_request_was_sent(delay: float) -> Non
 
         async def main() -> None:
             world.faults.http_delay = (delay, delay)
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             devices.one.cut_off()
             await world.until(lambda: not first.leading)
             given = devices.record.renewed_at - 1.8e9

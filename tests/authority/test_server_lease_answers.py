@@ -25,8 +25,7 @@ def test_check_asks_the_service() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             context = devices.crew.contexts[0][1]
             before = devices.record.seq
             await first.agent.start(context.check())
@@ -51,8 +50,7 @@ def test_a_holder_whose_lease_somebody_else_has_is_told_at_its_next_renewal() ->
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             (key,) = devices.store.records
             devices.store.records[key] = replace(devices.record, epoch=2, seq=1, holder="somebody")
             await world.until(lambda: not first.leading, within=5.5)
@@ -66,8 +64,7 @@ def test_a_service_that_lost_its_database_begins_a_domain_of_its_own() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             devices.wipe()
             await world.until(lambda: not first.leading, within=5.5)
             assert reasons(first) == ["storage-wiped"]
@@ -183,8 +180,7 @@ def test_a_service_that_gives_less_time_is_believed_for_less() -> None:
 
         async def main() -> None:
             world.network.route(devices.one.url, handler)
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             devices.one.cut_off()
             cut = world.loop.time()
             await world.until(lambda: not first.leading)
@@ -306,8 +302,7 @@ def test_its_grants_are_told_as_all_grants_are() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             (event,) = [event for event in first.services.events.recent if isinstance(event, EpochIssued)]
             assert (event.authority, event.epoch) == (SERVER[0], 1)
             assert event.owner.startswith("t-d1-tab:c-d1-tab/")

@@ -21,8 +21,7 @@ def test_who_is_cut_off_gives_up_before_another_takes_it_and_says_so(seed: int) 
         devices = Devices(world)
 
         async def main() -> None:
-            first, second = devices.one.standing(), None
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             second = devices.two.standing()
             await world.sleep(world.rng.uniform(0.0, 20.0))
             devices.one.cut_off()
@@ -49,8 +48,7 @@ def test_a_service_that_hangs_and_answers_when_it_is_too_late(seed: int) -> None
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             await world.sleep(world.rng.uniform(0.0, 5.0))
             # What arrives is answered, much later: the lease is renewed there all the time.
             world.faults.http_delay = (13.0, 25.0)
@@ -74,8 +72,7 @@ def test_answers_that_get_lost_cost_no_leadership_while_one_in_time_arrives(seed
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             for _ in range(10):
                 world.network.script.append(NextAnswer(lose_answer=True))
                 await world.sleep(world.rng.uniform(15.0, 20.0))
@@ -91,8 +88,7 @@ def test_an_owner_frozen_within_its_tenure_never_renews_and_knows_at_its_first_i
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             second = devices.two.standing()
             await world.sleep(world.rng.uniform(0.0, 12.0))
             context, hold = devices.crew.contexts[0][1], hold_of(devices, first)
@@ -118,8 +114,7 @@ def test_a_page_that_its_engine_dropped_is_given_back_and_not_renewed() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             second = devices.two.standing()
             await world.sleep(7.0)
             first.call(lambda: first.ports.locks.drop(first.tab.identity.connection_id))
@@ -138,8 +133,7 @@ def test_a_device_whose_monotonic_clock_slept_with_it(seed: int) -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             second = devices.two.standing()
             await world.sleep(world.rng.uniform(5.0, 15.0))
             context = devices.crew.contexts[0][1]
@@ -184,8 +178,7 @@ def test_a_device_that_slept_while_its_renewal_was_on_the_way_counts_from_before
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             await world.until(lambda: devices.record.seq == 2, within=10.0)
             await world.sleep(0.2)
             context = devices.crew.contexts[0][1]
@@ -234,8 +227,7 @@ def test_the_services_clock_is_set(jump: float, restarted: bool) -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             second = devices.two.standing()
             await world.sleep(20.0)
             devices.wall += jump

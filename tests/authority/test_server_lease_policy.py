@@ -84,8 +84,7 @@ def test_a_browser_whose_storage_was_wiped_goes_on() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             devices.one.storage.wipe()
             await world.sleep(30.0)
             assert first.leading and first.led == [1]
@@ -100,8 +99,7 @@ def test_the_services_domain_never_becomes_the_browsers() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             domain = first.grants[0].domain
             other = devices.one.join("other")
             await world.sleep(20.0)
@@ -134,8 +132,7 @@ def test_a_store_that_hangs_ends_it_as_a_service_that_does() -> None:
         devices = Devices(world)
 
         async def main() -> None:
-            first = devices.one.standing()
-            await devices.crew.led(first)
+            first = await devices.one.leading()
             world.faults.commit_delay = (1e6, 1e6)
             await world.until(lambda: not first.leading, within=16.0)
             assert reasons(first) == ["lease-renewal-failed"]
