@@ -76,6 +76,19 @@ async def test_an_online_tab_sends_for_an_offline_one(arrives: Arrives, site: Si
     await each_once(site, ann, bob)
 
 
+async def test_what_comes_later_moves_no_button_away_from_a_mouse(arrives: Arrives) -> None:
+    ann = await arrives()
+    await ann.reads("#kept", "Opens offline", 60)  # seconds after everything else
+    moved = await ann.tab.evaluate("""() => {
+      const kept = document.querySelector("#kept");
+      const top = () => document.querySelector("#offline").getBoundingClientRect().top;
+      const now = top();
+      kept.textContent = "";
+      return top() - now;
+    }""")
+    assert moved == 0
+
+
 async def test_what_the_server_refuses_for_good_can_be_tried_again_and_removed(arrives: Arrives, site: Site) -> None:
     ann = await arrives()
     await ann.presses("Record nonsense")
