@@ -22,6 +22,9 @@ async def test_a_page_whose_engine_others_know_comes_back_out_of_the_cache(
     for tab in (first, second):
         await tab.until("() => tab.presence().tabs.length === 2", what="both tabs to be in the roster")
     await first.show()
+    # Only then is the engine done with that news: the goodbye finds it idle.
+    seen = "() => tab.presence().tabs.every(({ self, visible }) => visible !== self)"
+    await second.until(seen, what="the second tab to hear that the first is visible")
     await first.navigate("/blank2")
     await leader([second])
     await second.until("() => tab.presence().tabs.length === 1", what="the cached tab to be out of the roster")
