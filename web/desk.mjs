@@ -61,7 +61,7 @@ class Entry {
     else if (this.wanted) this.end("withdrawn");
   }
 
-  /** Stop holding and waiting, now. Tells nobody: see `end` and `LockDesk.drop`. */
+  /** Stop holding and waiting, now. Tells nobody: see `end` and `LockDesk.letGo`. */
   let() {
     this.held = false;
     this.wanted = false;
@@ -110,12 +110,11 @@ export class LockDesk {
   }
 
   /**
-   * Release all that `owner` holds and withdraw all that it waits for, before returning; shut it out. Those who asked are
-   * told by the function that is returned, which may take its time: the browser releases a lock only when the running
-   * script has ended.
-   * @param {string} owner @returns {() => void}
+   * Release all that `owner` holds and withdraw all that it waits for, before returning; shut it out. The browser releases
+   * a lock only when the running script has ended: so telling those who asked, which may take its time, is left to the caller.
+   * @param {string} owner @returns {() => void} tells them
    */
-  let(owner) {
+  letGo(owner) {
     const entries = [...(this.#owners.get(owner) ?? [])];
     if (owner !== "") this.#owners.delete(owner);
     const ends = entries.map((entry) => (entry.held ? "dropped" : "withdrawn"));
@@ -125,7 +124,8 @@ export class LockDesk {
 
   /** The same, and tell them at once. @param {string} owner */
   drop(owner) {
-    this.let(owner)();
+    const tell = this.letGo(owner);
+    tell();
   }
 
   /**

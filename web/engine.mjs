@@ -74,6 +74,8 @@ export class Engine {
   /** @type {Wheels | null} */
   #wheels = null;
   #locked = false;
+  /** The request for our own lock that counts. @type {object | null} */
+  #own = null;
   #suspended = false;
   #away = false; // what Python believes of `#suspended`
   ignored = 0; // messages that made no sense
@@ -123,22 +125,23 @@ export class Engine {
   /**
    * The page that this engine runs in, or the last page of a worker, is going away, perhaps to come back out of the cache, where
    * it may hold nothing and wait for nothing. All is let go before this returns, and before Python hears of it.
-   * @param {string} [reason]
+   * @param {string} reason "pagehide" if it may be cached
    */
-  suspend(reason = "pagehide") {
+  suspend(reason) {
     if (this.#suspended || this.#failure) return;
     this.#suspended = true;
     this.#locked = false;
+    this.#own = null;
     clearTimeout(this.#bootTimer); // time in the cache is no time to boot
     const gone = [...this.#sessions.values()];
-    const ended = [...gone.map((session) => this.#forget(session)), this.desk.let("")];
+    const ended = [...gone.map((session) => this.#forget(session)), this.desk.letGo("")];
     for (const { link } of gone) link.port.close();
     if (reason === "pagehide" && this.#deliver) {
       // First of all: a transaction that stands still with us keeps everybody else out of the database, for a minute.
       this.#away = true;
       this.#hand("", CUT);
     }
-    ended.forEach(queueMicrotask);
+    for (const tell of ended) this.#later(tell);
     for (const session of gone) this.#gone(session, reason);
     if (this.patience) queueMicrotask(() => this.#suspended && this.#sleep());
     else this.#sleepTimer = setTimeout(() => this.#sleep(), SETTLE_MS);
@@ -169,12 +172,14 @@ export class Engine {
 
   /** @param {boolean} [steal] */
   #live(steal = false) {
-    this.desk.request("", this.engineLock, "exclusive", false, steal, (what, message) => this.#ownLock(what, message));
+    const own = this.desk.request("", this.engineLock, "exclusive", false, steal, (what, message) => {
+      if (this.#own === own) this.#ownLock(what, message); // else it was let go of, perhaps to be asked for again at once
+    });
+    this.#own = own;
   }
 
   /** @param {string} what @param {string} [message] */
   #ownLock(what, message) {
-    if (this.#suspended) return;
     if (what === "granted") {
       this.#locked = true;
       if (this.#away) this.#hand("", RESUME);
@@ -244,14 +249,12 @@ export class Engine {
     const links = new Set(this.#waiting.map(([link]) => link));
     this.#waiting = [];
     const sessions = [...this.#sessions.values()];
-    const ended = [...sessions.map((session) => this.#forget(session)), this.desk.let("")];
+    const ended = [...sessions.map((session) => this.#forget(session)), this.desk.letGo("")];
     for (const { link } of sessions) links.add(link);
     for (const link of links) this.#post(link, { type: "failed", error: this.#failure });
-    if (code !== "engine-crashed") {
-      ended.forEach(queueMicrotask);
-      for (const session of sessions) this.#gone(session, code);
-      if (this.patience) this.#hand("", SUSPEND); // it cannot be ended as a worker is
-    }
+    for (const tell of ended) this.#later(tell);
+    for (const session of sessions) this.#gone(session, code);
+    if (this.patience) this.#hand("", SUSPEND); // it cannot be ended as a worker is
     this.#deliver = null;
     // Not at once: what was just posted, and pages that are connecting right now, must get their answer.
     setTimeout(() => this.close(), 100);
@@ -287,7 +290,7 @@ export class Engine {
   /** @param {Link} link @param {{code: string, message: string}} error */
   #refuse(link, error) {
     this.#post(link, { type: "refused", error });
-    if (this.#sessions.size === 0) this.suspend();
+    if (this.#sessions.size === 0) this.suspend("refused");
   }
 
   /** @param {Link} link @param {any} hello */
@@ -389,7 +392,7 @@ export class Engine {
     if (this.#sessions.get(session.id) !== session) return;
     if (this.#sessions.size === 1) this.suspend(reason); // the page may be in the cache, and we with it in some milliseconds
     else {
-      queueMicrotask(this.#forget(session));
+      this.#later(this.#forget(session));
       session.link.port.close();
       this.#gone(session, reason);
     }
@@ -401,20 +404,20 @@ export class Engine {
     if (this.#sessions.size === 0) this.fail("deposed", "every page has left this engine for another");
   }
 
-  /** Let go of all that belongs to a session, and of itself. What is returned tells Python of its locks. @param {Session} session */
+  /** Let go of all that belongs to a session, and of itself. @param {Session} session @returns {() => void} tells Python of its locks */
   #forget(session) {
-    const ended = this.desk.let(session.id);
+    const tell = this.desk.letGo(session.id);
     this.#sessions.delete(session.id);
     session.pulse.stop();
     session.lifeline?.abort();
     session.link.session = null;
     session.early = [];
-    return ended;
+    return tell;
   }
 
-  /** @param {string} owner */
+  /** Let go of all that an owner has; Python hears of it later. @param {string} owner */
   #drop(owner) {
-    queueMicrotask(this.desk.let(owner));
+    this.#later(this.desk.letGo(owner));
   }
 
   // -- to Python and back ----------------------------------------------------------------------------------------
@@ -456,14 +459,18 @@ export class Engine {
 
   /**
    * Python hears everything in its order, in microtasks: it takes milliseconds, in which a browser may stop this worker in the
-   * midst of its work, and what was let go before is released only when the running script has ended.
-   * @param {string} id @param {string} text @param {unknown[]} [values]
+   * midst of its work, and what was let go before is released only when the running script has ended. An interpreter that has
+   * broken down hears nothing more. @param {() => void} work
    */
+  #later(work) {
+    queueMicrotask(() => this.#failure?.code !== "engine-crashed" && work());
+  }
+
+  /** @param {string} id @param {string} text @param {unknown[]} [values] */
   #hand(id, text, values) {
     const deliver = this.#deliver;
     if (!deliver) return;
-    queueMicrotask(() => {
-      if (this.#failure?.code === "engine-crashed") return;
+    this.#later(() => {
       try {
         if (values) deliver(id, text, values);
         else deliver(id, text);
@@ -497,7 +504,7 @@ export class Engine {
       for (const wheel of wheels) await /** @type {Wheels} */ (this.#wheels).unpack(new URL(wheel, globalThis.location.href).href);
     } catch (error) {
       if (this.#sessions.get(session.id) !== session) return;
-      this.#forget(session)();
+      this.#later(this.#forget(session));
       this.#refuse(session.link, problem("wheel", textOf(error)));
       return;
     }

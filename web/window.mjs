@@ -1,7 +1,7 @@
 // The window host: the engine in the page itself. Loaded only by pages that cannot have a shared engine, or want none.
 //
 // What the page says to its engine is handed over by a plain call: `freeze` and `bye` are said inside the handlers of `freeze`
-// and `pagehide`, and before those return every lock must be free and every request withdrawn. A frozen or cached page runs
+// and `pagehide`, and before those return every lock must be let go and every request withdrawn. A frozen or cached page runs
 // no message handler, and one that holds a lock, or is next in line for it, starves the living. What the engine says
 // comes as messages, as from a worker.
 
@@ -21,7 +21,7 @@ document.addEventListener("visibilitychange", () => {
 });
 // Whether or not the page client has said `bye` by then for all its sessions. They say `hello` again on `pageshow`.
 window.addEventListener("pagehide", () => {
-  for (const engine of engines.values()) engine.suspend();
+  for (const engine of engines.values()) engine.suspend("pagehide");
 });
 
 /**

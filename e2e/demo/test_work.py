@@ -76,7 +76,7 @@ async def test_an_online_tab_sends_for_an_offline_one(arrives: Arrives, site: Si
     await each_once(site, ann, bob)
 
 
-async def test_what_comes_later_moves_no_button_away_from_a_mouse(arrives: Arrives) -> None:
+async def test_that_it_opens_offline_is_said_later_and_moves_no_button_away_from_a_mouse(arrives: Arrives) -> None:
     ann = await arrives()
     await ann.reads("#kept", "Opens offline", 60)  # seconds after everything else
     moved = await ann.tab.evaluate("""() => {
@@ -87,6 +87,8 @@ async def test_what_comes_later_moves_no_button_away_from_a_mouse(arrives: Arriv
       return top() - now;
     }""")
     assert moved == 0
+    await ann.sees("#offline").click()
+    await ann.reads("#me", "offline")
 
 
 async def test_what_the_server_refuses_for_good_can_be_tried_again_and_removed(arrives: Arrives, site: Site) -> None:

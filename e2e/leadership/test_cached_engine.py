@@ -22,9 +22,10 @@ async def test_a_page_whose_engine_others_know_comes_back_out_of_the_cache(
     for tab in (first, second):
         await tab.until("() => tab.presence().tabs.length === 2", what="both tabs to be in the roster")
     await first.show()
-    # Only then is the engine done with that news: the goodbye finds it idle.
-    seen = "() => tab.presence().tabs.every(({ self, visible }) => visible !== self)"
-    await second.until(seen, what="the second tab to hear that the first is visible")
+    # Only then are the engines done with that news: the goodbye finds its one idle.
+    for tab, seen in ((first, "visible === self"), (second, "visible !== self")):
+        only = f"() => tab.presence().tabs.every(({{ self, visible }}) => {seen})"
+        await tab.until(only, what=f"{tab} to hear that only the first is visible")
     await first.navigate("/blank2")
     await leader([second])
     await second.until("() => tab.presence().tabs.length === 1", what="the cached tab to be out of the roster")

@@ -184,7 +184,7 @@ async def test_a_holder_that_stops_lets_go(browser: ChaosBrowser, site: Site, ho
 
 @pytest.mark.parametrize("how", ["freeze", "crash", "close", "hang", "navigate"])
 async def test_a_waiter_that_stops_is_passed_over(browser: ChaosBrowser, site: Site, how: str) -> None:
-    a, b, c = await crew(browser, site, 3)
+    a, b, c = await crew(browser, site, 3, **(WATCHED if how == "hang" else {}))
     await hold(a)
     await inside(a)
     await hold(b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from e2e.kit import WATCHED, Site, join, until
@@ -43,6 +44,11 @@ async def lose(leads: ChaosTab, how: str) -> None:
             await leads.reload()
 
 
+def joins(how: str) -> dict[str, Any]:
+    """What the tabs join with, that the loss may be found out."""
+    return WATCHED if how == "hung" else {}
+
+
 WAYS = ["closed", "crashed", "frozen", "hung", "gone elsewhere", "reloaded"]
 
 
@@ -59,11 +65,10 @@ async def late_batch_refused(site: Site) -> None:
 @pytest.mark.parametrize("how", WAYS)
 async def test_the_flushing_tab_is_lost_in_mid_flush(browser: ChaosBrowser, site: Site, how: str) -> None:
     # The first tab's process holds the engine; the second is the only one to stand at first, leads, and is lost.
-    stall = WATCHED if how == "hung" else {}
-    host = await queueing(browser, site, flush=False, join_options=stall)
-    leads = await queueing(browser, site, batch=10, join_options=stall)
+    host = await queueing(browser, site, flush=False, join_options=joins(how))
+    leads = await queueing(browser, site, batch=10, join_options=joins(how))
     assert await flusher([leads, host]) is leads
-    rest = await queueing(browser, site, batch=10, join_options=stall)
+    rest = await queueing(browser, site, batch=10, join_options=joins(how))
     await barrier_answered(site)
     await site.hold_one()
     await enqueue(host, operations("a", 60, partitions=4))
@@ -166,8 +171,8 @@ async def failures(browser: ChaosBrowser, tab: ChaosTab, host: str) -> Callable[
 
 @pytest.mark.parametrize("how", ["frozen", "hung"])
 async def test_a_tab_that_comes_back_flushes_again(browser: ChaosBrowser, site: Site, how: str) -> None:
-    leads = await queueing(browser, site, batch=10)
-    other = await queueing(browser, site, batch=10)
+    leads = await queueing(browser, site, batch=10, join_options=joins(how))
+    other = await queueing(browser, site, batch=10, join_options=joins(how))
     assert await flusher([leads, other]) is leads
     await lose(leads, how)
     await enqueue(other, operations("meanwhile", 20))

@@ -11,7 +11,7 @@ from tabhelm.testing import ChaosBrowser
 
 from .lane import acknowledged, attempt, drained, enqueue, flusher, judge, operations, stats
 from .senders import asked, hold, sending, sends
-from .test_handover import WAYS, lose
+from .test_handover import WAYS, joins, lose
 
 
 @pytest.mark.parametrize("kind", ["send", "sendBatch"])
@@ -52,11 +52,11 @@ async def test_a_pages_own_sender_writes_each_operation_once(browser: ChaosBrows
 
 @pytest.mark.parametrize("how", WAYS)
 async def test_a_page_is_lost_in_mid_send(browser: ChaosBrowser, site: Site, how: str) -> None:
-    host = await sending(browser, site, flush=False)
-    leads = await sending(browser, site)
+    host = await sending(browser, site, flush=False, join_options=joins(how))
+    leads = await sending(browser, site, join_options=joins(how))
     assert await flusher([leads, host]) is leads
     await hold(leads)
-    rest = await sending(browser, site)
+    rest = await sending(browser, site, join_options=joins(how))
     await enqueue(host, operations("a", 6, partitions=2))
     before = (await asked(leads))["token"]["epoch"]
     await lose(leads, how)

@@ -40,11 +40,14 @@ async def locks(tab: ChaosTab, name: str = LOCK) -> dict[str, int]:
     return found
 
 
-async def watched(tab: ChaosTab) -> None:
-    """Show the tab, and wait until its engine has pinged it since: from now on it is not late for being hidden."""
+async def watched(tab: ChaosTab, stall_ms: int = STALL_MS) -> None:
+    """Show the tab, and wait until its engine has pinged it since: from now on it is not late for being hidden.
+
+    ``stall_ms``: what it joined with; it is pinged at each quarter of that.
+    """
     await tab.show()
     await tab.evaluate("() => { window.shownAt = performance.now(); }")
-    await tab.until(f"() => performance.now() - shownAt > {STALL_MS / 2}", what="two pings")
+    await tab.until(f"() => performance.now() - shownAt > {stall_ms / 2}", what="two pings")
 
 
 async def roster(tab: ChaosTab, count: int, timeout: float = 15.0) -> None:

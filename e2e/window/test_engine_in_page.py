@@ -30,14 +30,12 @@ _ENGINE = """async (stallAfterMs) => {
 _TAKE = """() => new Promise((granted) => {
   engine.desk.request("s1", "t:v1:leader:job", "exclusive", false, false, (what) => (ends.push(what), granted()));
 })"""
+_HEARD = "() => new Promise((resolve) => setTimeout(resolve))"
+"""Until Python has heard: it does so when the running script has ended, in microtasks, before any other task."""
 _BUSY = """(ms) => {
   const end = performance.now() + ms;
   while (performance.now() < end);
 }"""
-
-
-_HEARD = "() => new Promise((resolve) => setTimeout(resolve))"
-"""Until Python has heard: it does so when the running script has ended, in microtasks, before any other task."""
 
 
 async def _ready(browser: ChaosBrowser, site: Site) -> ChaosTab:
@@ -93,7 +91,7 @@ async def test_the_time_of_a_freeze_is_none_of_standing_still(browser: ChaosBrow
 async def test_all_is_let_go_before_suspend_returns(browser: ChaosBrowser, site: Site) -> None:
     tab = await _ready(browser, site)
     suspend = f"""async () => {{
-      engine.suspend();
+      engine.suspend("pagehide");
       const size = engine.desk.size;
       await ({_HEARD})();
       return [told, ends, size];
@@ -101,8 +99,21 @@ async def test_all_is_let_go_before_suspend_returns(browser: ChaosBrowser, site:
     found = await tab.evaluate(suspend)
     assert found == [["s1:hello", ":cut", "s1:gone", ":suspend"], ["granted", "dropped"], 0]
     # A word that comes while it is suspended waits for its own lock.
-    found = await tab.evaluate("() => { engine.suspend(); engine.resume(); engine.resume(); return told.length; }")
+    found = await tab.evaluate(
+        "() => { engine.suspend('pagehide'); engine.resume(); engine.resume(); return told.length; }"
+    )
     assert found == 4
     await tab.until("() => told.at(-1) === ':resume'")
     assert await tab.evaluate("() => told.filter((each) => each === ':resume').length") == 1
     assert await tab.evaluate("() => engine.desk.size") == 1
+
+
+async def test_an_engine_that_is_wanted_again_at_once_goes_on(browser: ChaosBrowser, site: Site) -> None:
+    tab = await _ready(browser, site)
+    await tab.evaluate("() => { engine.suspend('pagehide'); engine.resume(); }")
+    await tab.until("() => engine.failed || told.at(-1) === ':resume'")
+    assert await tab.evaluate("() => [engine.failed, told, ends]") == [
+        False,
+        ["s1:hello", ":cut", "s1:gone", ":resume"],
+        ["granted", "dropped"],
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.kit import STALL_MS, WATCHED, Site, late, leader, leaders, now, stands_by, until, write
+from e2e.kit import STALL_MS, STEADY_MS, WATCHED, Site, late, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -129,9 +129,9 @@ async def test_a_visible_page_that_stood_still_lets_go_by_itself(browser: ChaosB
 
 
 async def test_a_page_that_was_busy_for_less_goes_on_leading(browser: ChaosBrowser, site: Site) -> None:
-    first, second = await standing(browser, site, "window", "window", join={"stallAfterMs": 5 * STALL_MS})
+    first, second = await standing(browser, site, "window", "window", join={"stallAfterMs": STEADY_MS})
     old = await leader([first, second])
-    await watched(old.tab)
+    await watched(old.tab, STEADY_MS)
     await old.tab.hang(STALL_MS / 1000)
     assert await write(old.tab, "one") == 200
     assert await leaders([first, second]) == [old]

@@ -1,6 +1,6 @@
 // A boot whose "Python" is a few lines of JavaScript: it tells the page what it was told, and takes a few orders.
 // A boot whose name ends in "-slow" takes three seconds. One whose name ends in "-late" hears for as long that its last
-// page has gone, and then says so to everybody.
+// page has gone or a page is frozen, and then says so to everybody.
 export async function boot({ onStage }) {
   onStage("waiting");
   if (/-slow(#|$)/.test(self.name ?? "")) await new Promise((resolve) => setTimeout(resolve, 3_000));
@@ -31,7 +31,7 @@ function deliver(bridge) {
     } else if (message.type === "x-release") handles.get(message.name).release();
     else if (message.type === "x-crash") throw new Error("memory access out of bounds");
     else if (message.type === "x-busy") busy(message.ms);
-    else if (message.type === "cut" && /-late(#|$)/.test(self.name)) {
+    else if (["cut", "freeze"].includes(message.type) && /-late(#|$)/.test(self.name)) {
       busy(3_000);
       new BroadcastChannel("late").postMessage("heard");
     }

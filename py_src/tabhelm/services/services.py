@@ -185,8 +185,8 @@ class Services:
     def suspend(self) -> None:
         """The engine's page leaves, perhaps into the back/forward cache: say goodbye, and keep nothing open.
 
-        Synchronous: it runs inside ``pagehide``. Whose locks are held or asked for is the lock desk's to drop, before.
-        Harmless when it is suspended.
+        Synchronous: it runs inside ``pagehide``, or in the microtasks right after. Whose locks are held or asked for is
+        the lock desk's to drop, before. Harmless when it is suspended.
         """
         self.beaconer.suspend()
         self.watch.suspend()

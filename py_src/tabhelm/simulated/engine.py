@@ -147,7 +147,7 @@ class SimulatedEngine:
 
     # ---- our own life -----------------------------------------------------------------------------------------------
 
-    def suspend(self, reason: str = "pagehide") -> None:
+    def suspend(self, reason: str) -> None:
         """The page that it runs in, or its last page, goes away: all is let go before this returns, and before Python
         hears of it."""
         if self.suspended or self.failure is not None:
@@ -207,13 +207,14 @@ class SimulatedEngine:
             return
         self.failure = {"code": code, "message": message}
         self.world.note(self.agent.name, f"engine failed: {code}")
-        ports = [port for port, _ in self._waiting] + [session.port for session in self._sessions.values()]
-        for session in list(self._sessions.values()):
+        sessions = list(self._sessions.values())
+        for session in sessions:
             self._forget(session)
-            self._gone(session, code)
-        for port in ports:
-            port.post({"type": "failed", "error": self.failure})
         self.ports.locks.drop("")
+        for port in [port for port, _ in self._waiting] + [session.port for session in sessions]:
+            port.post({"type": "failed", "error": self.failure})
+        for session in sessions:
+            self._gone(session, code)
         if self.in_page:
             self._hand("", SUSPEND)
         else:
@@ -247,7 +248,7 @@ class SimulatedEngine:
         if (hello["app"], hello["protocol"]) != (self.app, self.protocol):
             port.post({"type": "refused", "error": {"code": "wrong-engine", "message": "another app or protocol"}})
             if not self._sessions:
-                self.suspend()
+                self.suspend("refused")
             return
         session = _Session(
             hello["session"],
