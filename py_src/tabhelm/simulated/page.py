@@ -213,7 +213,7 @@ class SimulatedPage:
         """``pagehide``, whose handlers do all they have to do before it is over."""
         self.agent.call(self.session.depart, "pagehide")
         for engine in self.own_engines.values():
-            self.agent.call(engine.suspend)
+            self.agent.call(engine.suspend, "pagehide")
 
     def offline(self, off: bool) -> None:
         """This page alone loses (or regains) its network."""
