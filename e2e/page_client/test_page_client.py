@@ -204,7 +204,7 @@ async def test_an_engine_dies_and_a_pending_enqueue_settles_once(browser: ChaosB
 
 
 async def test_an_engine_that_says_nothing_or_fails_is_left_for_the_next(browser: ChaosBrowser, origin: str) -> None:
-    a = await join(browser, origin, stallAfterMs=2_000, enginePatienceMs=3_000)
+    a = await join(browser, origin, stallAfterMs=4_000, enginePatienceMs=6_000)
     silent = await a.evaluate("""() => {
       window.told = [];
       tab.addEventListener("event", ({ detail }) => told.push(detail.silentEngine));
@@ -213,7 +213,7 @@ async def test_an_engine_that_says_nothing_or_fails_is_left_for_the_next(browser
     }""")
     await a.until("() => tab.engine?.incarnation === 2 && told.length")
     assert await a.evaluate("told") == [silent], "the next engine is told which one fell silent with its locks"
-    b = await join(browser, origin, enginePatienceMs=3_000)
+    b = await join(browser, origin, enginePatienceMs=6_000)
     assert await b.evaluate("tab.engine.incarnation") == 2
     await a.evaluate("() => command(2, 'fail')")
     for tab in (a, b):
