@@ -298,9 +298,6 @@ async def test_a_page_that_is_gone_leaves_nothing_behind(tab: ChaosTab, how: str
     assert seen["facts"]["size"] == seen["before"] == 2, "the engine's own lock and one lifeline"
 
 
-# -- the engine's end --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("what", ["bye", "freeze"])
 async def test_the_last_page_s_locks_are_free_before_python_has_heard_of_its_end(tab: ChaosTab, what: str) -> None:
     free = await run(
@@ -314,9 +311,9 @@ async def test_the_last_page_s_locks_are_free_before_python_has_heard_of_its_end
           const late = new BroadcastChannel("late");
           let heard = false;
           const end = new Promise((resolve) => (late.onmessage = () => resolve((heard = true))));
-          const let_go = what === "bye" ? [asked, engineLock] : [asked];
+          const mustBeFree = what === "bye" ? [asked, engineLock] : [asked];
           const said = performance.now();
-          const free = Promise.all(let_go.map((each) =>
+          const free = Promise.all(mustBeFree.map((each) =>
             navigator.locks.request(each, () => ({ heard, soon: performance.now() - said < 2_000 }))));
           page.post({ type: what, reason: "pagehide" });
           const granted = await free;
@@ -327,6 +324,9 @@ async def test_the_last_page_s_locks_are_free_before_python_has_heard_of_its_end
         what,
     )
     assert free == [{"heard": False, "soon": True}] * (2 if what == "bye" else 1), "when the lock was granted"
+
+
+# -- the engine's end --------------------------------------------------------------------------------------------------
 
 
 async def test_a_failed_boot_is_told_to_every_page(tab: ChaosTab) -> None:
