@@ -76,7 +76,7 @@ async def spoilt(send: Send, how: str, body: bytes, kind: str, closing: asyncio.
             await closing.wait()
         case "slow":
             await begin(send, 200, len(body), kind)
-            step = len(body) // 5 + 1
+            step = len(body) // 14 + 1
             for start in range(0, len(body), step):
                 await asyncio.sleep(0.5 if start else 0)
                 await send({"type": "http.response.body", "body": body[start : start + step], "more_body": True})

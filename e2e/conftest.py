@@ -102,15 +102,26 @@ def _whole(variable: str, usual: Path, command: str) -> Path:
     return folder
 
 
+_served: set[str] = set()
+
+
+def _at_a_new_address(bundle: Path, second_bundle: Path | None = None) -> Iterator[Site]:
+    """WebKitGTK keeps what an origin has stored while it runs: no two tests of this process have the same origin."""
+    while True:
+        with DemoServer(bundle, second_bundle=second_bundle) as server:
+            if server.url not in _served:
+                _served.add(server.url)
+                yield Site(server)
+                return
+
+
 @pytest.fixture
 def site(bundle: Path) -> Iterator[Site]:
     """The demo server with its receiver and a fresh database, for one test."""
-    with DemoServer(bundle) as server:
-        yield Site(server)
+    yield from _at_a_new_address(bundle)
 
 
 @pytest.fixture
 def two_builds(bundle: Path, second_bundle: Path) -> Iterator[Site]:
     """The same with the second build at ``/tabhelm2``."""
-    with DemoServer(bundle, second_bundle=second_bundle) as server:
-        yield Site(server)
+    yield from _at_a_new_address(bundle, second_bundle)

@@ -78,6 +78,8 @@ export class Engine {
   #own = null;
   #suspended = false;
   #away = false; // what Python believes of `#suspended`
+  /** @type {(() => void)[]} */
+  #untold = []; // what Python is about to hear
   ignored = 0; // messages that made no sense
   stage = "begin"; // of the boot
 
@@ -143,8 +145,9 @@ export class Engine {
     }
     for (const tell of ended) this.#later(tell);
     for (const session of gone) this.#gone(session, reason);
-    if (this.patience) queueMicrotask(() => this.#suspended && this.#sleep());
-    else this.#sleepTimer = setTimeout(() => this.#sleep(), SETTLE_MS);
+    if (this.patience) this.#later(() => this.#suspended && this.#sleep());
+    else if (reason === "pagehide") this.#settle(); // there are ten milliseconds, for all
+    else this.#later(() => this.#suspended && this.#settle()); // the time that Python takes to hear of it comes on top
   }
 
   /** A page says hello, for the first time since. */
@@ -160,6 +163,11 @@ export class Engine {
   #limitBoot() {
     const limit = () => this.fail("boot", `Python did not start within two minutes (stage: ${this.stage})`);
     this.#bootTimer = setTimeout(limit, BOOT_LIMIT_MS);
+  }
+
+  #settle() {
+    clearTimeout(this.#sleepTimer);
+    this.#sleepTimer = setTimeout(() => this.#sleep(), SETTLE_MS);
   }
 
   #sleep() {
@@ -252,7 +260,8 @@ export class Engine {
     const ended = [...sessions.map((session) => this.#forget(session)), this.desk.letGo("")];
     for (const { link } of sessions) links.add(link);
     for (const link of links) this.#post(link, { type: "failed", error: this.#failure });
-    for (const tell of ended) this.#later(tell);
+    // Also of a page's interpreter that has broken down: it cannot be ended, and its loops must not go on.
+    for (const tell of ended) this.patience ? queueMicrotask(tell) : this.#later(tell);
     for (const session of sessions) this.#gone(session, code);
     if (this.patience) this.#hand("", SUSPEND); // it cannot be ended as a worker is
     this.#deliver = null;
@@ -366,7 +375,7 @@ export class Engine {
       }
       session.frozen = false;
       session.pulse.resume(data.at);
-      this.desk.admit(session.id);
+      this.#admit(session);
       this.#tell(session, data);
       session.pulse.start();
       session.pulse.ping(); // the page accepts no grant before it knows that we heard it
@@ -383,8 +392,13 @@ export class Engine {
 
   /** @param {Session} session */
   #answering(session) {
-    this.desk.admit(session.id);
+    this.#admit(session);
     this.#tell(session, { type: "answering" });
+  }
+
+  /** In its turn: when Python hears why the page was shut out, it finds it so. @param {Session} session */
+  #admit(session) {
+    this.#later(() => !session.frozen && this.#sessions.get(session.id) === session && this.desk.admit(session.id));
   }
 
   /** @param {Session} session @param {string} reason */
@@ -392,9 +406,15 @@ export class Engine {
     if (this.#sessions.get(session.id) !== session) return;
     if (this.#sessions.size === 1) this.suspend(reason); // the page may be in the cache, and we with it in some milliseconds
     else {
-      this.#later(this.#forget(session));
+      const tell = this.#forget(session);
       session.link.port.close();
-      this.#gone(session, reason);
+      const part = () => {
+        this.#later(tell);
+        this.#gone(session, reason);
+      };
+      // Its page may have more sessions, whose goodbyes are next in our queue: their locks go before Python's time does.
+      if (reason === "pagehide" && !this.patience) setTimeout(part, 1);
+      else part();
     }
     // Pages that found us silent are with another engine now, but keep this worker alive: nobody would ever end it.
     if (reason === "engine-abandoned") setTimeout(() => this.#endIfAlone(), ABANDONED_MS);
@@ -463,7 +483,18 @@ export class Engine {
    * broken down hears nothing more. @param {() => void} work
    */
   #later(work) {
-    queueMicrotask(() => this.#failure?.code !== "engine-crashed" && work());
+    this.#untold.push(work);
+    queueMicrotask(() => this.#tellNext());
+  }
+
+  #tellNext() {
+    const work = this.#untold.shift();
+    if (this.#failure?.code !== "engine-crashed") work?.();
+  }
+
+  /** Python hears now what it has not yet: in a frame that a script takes out of its page no microtask runs any more. */
+  tellAll() {
+    while (this.#untold.length > 0) this.#tellNext();
   }
 
   /** @param {string} id @param {string} text @param {unknown[]} [values] */

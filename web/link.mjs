@@ -76,9 +76,11 @@ export async function explained(code, what, settings) {
 export function hold(name, signal, patienceMs) {
   return new Promise((resolve, reject) => {
     const withdrawal = new AbortController();
-    const timer = patienceMs === undefined ? 0 : setTimeout(() => withdrawal.abort(), patienceMs);
-    signal.addEventListener("abort", () => withdrawal.abort());
-    if (signal.aborted) withdrawal.abort();
+    const withdraw = () => withdrawal.abort();
+    // What nobody holds has been granted by the time that the query is answered, however late both are.
+    const timer = patienceMs === undefined ? 0 : setTimeout(() => navigator.locks.query().then(withdraw, withdraw), patienceMs);
+    signal.addEventListener("abort", withdraw);
+    if (signal.aborted) withdraw();
     navigator.locks
       .request(name, { signal: withdrawal.signal }, () => {
         clearTimeout(timer);

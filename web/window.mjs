@@ -21,7 +21,10 @@ document.addEventListener("visibilitychange", () => {
 });
 // Whether or not the page client has said `bye` by then for all its sessions. They say `hello` again on `pageshow`.
 window.addEventListener("pagehide", () => {
-  for (const engine of engines.values()) engine.suspend("pagehide");
+  for (const engine of engines.values()) {
+    engine.suspend("pagehide");
+    engine.tellAll();
+  }
 });
 
 /**

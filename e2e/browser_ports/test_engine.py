@@ -326,6 +326,51 @@ async def test_the_last_page_s_locks_are_free_before_python_has_heard_of_its_end
     assert free == [{"heard": False, "soon": True}] * (2 if what == "bye" else 1), "when the lock was granted"
 
 
+async def test_the_locks_of_all_sessions_of_a_page_are_free_before_python_has_heard_of_any_end(tab: ChaosTab) -> None:
+    free = await run(
+        tab,
+        """async ({ FakePage, name }) => {
+          const [first, second] = await Promise.all([1, 2].map(() =>
+            FakePage.worker("echo", name("c7-parting")).hello({ stallAfterMs: 60_000 })));
+          const { engineLock } = await first.until("welcome");
+          const asked = "regcase:v3:leader:c7";
+          second.post({ type: "x-lock", name: asked });
+          await second.event("lock", ({ what }) => what === "granted");
+          const late = new BroadcastChannel("late");
+          let heard = 0;
+          const end = new Promise((resolve) => (late.onmessage = () => (heard += 1) === 2 && resolve()));
+          const free = Promise.all([asked, engineLock].map((each) =>
+            navigator.locks.request(each, () => heard)));
+          first.post({ type: "x-busy", ms: 300 }); // both goodbyes are there when the first one is read
+          for (const page of [first, second]) page.post({ type: "bye", reason: "pagehide" });
+          const granted = await free;
+          await end;
+          late.close();
+          return granted;
+        }""",
+    )
+    assert free == [0, 0], "how many ends Python had heard of when each lock was granted"
+
+
+async def test_the_time_that_python_takes_to_hear_of_the_last_page_s_end_is_none_of_that_to_finish(
+    tab: ChaosTab,
+) -> None:
+    tasks = await run(
+        tab,
+        """async ({ FakePage, name }) => {
+          const page = await FakePage.worker("echo", name("c8-settling")).hello();
+          await page.event("told", ({ message }) => message.type === "hello");
+          const slept = new BroadcastChannel("slept");
+          const told = new Promise((resolve) => (slept.onmessage = ({ data }) => resolve(data)));
+          page.post({ type: "bye", reason: "left" });
+          const tasks = await told;
+          slept.close();
+          return tasks;
+        }""",
+    )
+    assert tasks >= 2
+
+
 # -- the engine's end --------------------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,10 @@ async def test_a_grant_that_comes_after_the_cancellation_is_not_kept(room: Pytho
     assert await room.call("inside.late_grants_are_let_go") == []
 
 
+async def test_a_lock_that_was_let_go_is_held_no_more_before_anybody_is_told(room: PythonRoom) -> None:
+    assert await room.call("inside.held_of_what_was_let_go") == [True, False, False]
+
+
 async def test_a_theft_by_another_tab_is_told(room: PythonRoom, other: ChaosTab) -> None:
     assert await room.call("inside.hold", "test:v1:leader:theft")
     await other.evaluate("() => navigator.locks.request('test:v1:leader:theft', { steal: true }, () => 1)")

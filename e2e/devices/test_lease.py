@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from e2e.devices.kit import HEADERS, LEASE_S, Device, another, device, enter, two
 from e2e.devices.site import LEASES, RECEIVER, DeviceSite
-from e2e.kit import join, leader, until
+from e2e.kit import join, leader, stand, until
+from playwright.async_api import Frame
 
 from tabhelm.testing.pytest_plugin import LaunchBrowser
 
@@ -18,6 +19,21 @@ SLACK = 5.0
 """Seconds for a loaded machine."""
 AT_ONCE_S = 8.0
 """Less than any expiry: a lease of 15 s is renewed every 5 s."""
+_FRAME = """() => new Promise((loaded) => {
+  const frame = document.body.appendChild(document.createElement("iframe"));
+  frame.onload = loaded;
+  frame.src = "/blank";
+})"""
+
+
+class Inside:
+    """What ``join`` and ``stand`` need of a tab, in a frame."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    async def evaluate(self, js: str, arg: Any = None, *, timeout: float | None = None) -> Any:
+        return await self._frame.evaluate(js, arg)
 
 
 async def follows(second: Device, since: float, within: float) -> float:
@@ -165,6 +181,24 @@ async def test_the_only_tab_of_a_device_goes(
         await first.tab.until("() => typeof stands === 'object' && shown.at(-1) === true", 20, "pageshow")
         await first.waits()
         assert await first.late("late") == 409
+
+
+async def test_a_frame_that_leads_in_its_own_engine_is_taken_out_of_its_page(
+    launch_browser: LaunchBrowser, devices: DeviceSite
+) -> None:
+    """As an app's framework does it: no task and no microtask of the frame runs any more after ``pagehide``."""
+    browser = await launch_browser()
+    outer = await browser.new_tab(devices.sign_in("ann", "first"))
+    await outer.evaluate(_FRAME)
+    frame = Inside(outer.page.frames[1])
+    await join(frame, host="window")
+    await stand(frame, authorities=["server-lease"], lease=LEASES)
+    await until(lambda: frame.evaluate("() => stands.job.election.status.state === 'leading'"), "the frame to lead", 30)
+    second = await another(launch_browser, devices)
+    since = time.time()
+    await outer.evaluate("() => document.querySelector('iframe').remove()")
+    took = await second.leads(above=1, timeout=LEASE_S + 20.0)
+    assert took.at / 1000 - since < AT_ONCE_S, "it was given back"
 
 
 async def test_check_is_an_answer_of_the_service(launch_browser: LaunchBrowser, devices: DeviceSite) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from e2e.kit import PATIENCE_MS
-from e2e.serving.pages import JOIN, WORK, try_join, works
+from e2e.serving.pages import FLUSHED, JOIN, WORK, try_join, works
 from e2e.serving.site import OddSite, serve
 
-from tabhelm.testing import ChaosBrowser
+from tabhelm.testing import ChaosBrowser, wait_for
 from tabhelm.testing.pytest_plugin import LaunchBrowser
 from tabhelm_build.demo_app import POLICY
 
@@ -68,9 +68,10 @@ async def test_a_frame_in_another_site_is_a_world_of_its_own(
     own = await browser.new_tab(f"{site.url}/blank")
     await try_join(own)
     await works(own)
-    await frame.wait_for_function("() => election.status.state === 'leading'")
+    await wait_for(lambda: frame.evaluate("() => election.status.state === 'leading'"), 30, "the frame to lead")
     for page in (frame, own.page):
         assert await page.evaluate("() => tab.presence().tabs.length") == 1, "neither sees the other"
+    await wait_for(lambda: frame.evaluate(FLUSHED), 30, "the frame's operation to be sent")
     domains = [each["domain"] for each in await own.evaluate("async () => (await fetch('/api/effects')).json()")]
     assert len(set(domains)) == len(domains) == 2, "and a receiver takes them for two"
 

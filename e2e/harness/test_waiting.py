@@ -34,7 +34,7 @@ async def test_until_survives_a_navigation_and_names_the_tab(browser: ChaosBrows
     await a.until("() => location.pathname === '/second'", 10)
     with pytest.raises(WaitTimeout, match=r"a third page in tab 1 \(.*/second\); the last of \d+ answers was False"):
         await a.until("() => location.pathname === '/third'", 1.5, "a third page")
-    await a.hang(2)
+    await a.hang(60)
     with pytest.raises(WaitTimeout, match="the tab did not answer"):
         await a.until("() => true", 0.5)
 

@@ -24,7 +24,7 @@ JOIN = """async (options) => {
   for (const type of ["error", "unhandledrejection"]) {
     addEventListener(type, (event) => uncaught.push(String(event.reason ?? event.message)));
   }
-  window.tab = await m.join({ app: "t", testHooks: true, ...options });
+  window.tab = await m.join({ app: "t", testHooks: true, enginePatienceMs: 6_000, ...options });
   window.command = (to, what, message) => new BroadcastChannel("fake-engine").postMessage({ to, do: what, message });
 }"""
 BUILD_INFO = b'export const buildId = "test"; export const version = "0.0.0";'

@@ -134,12 +134,12 @@ async def test_a_frozen_tab_finds_its_signal_aborted(browser: ChaosBrowser, orig
 
 
 async def test_a_page_that_hung_doubts_before_it_hears_anything(browser: ChaosBrowser, origin: str) -> None:
-    a = await join(browser, origin, stallAfterMs=1000)
+    a = await join(browser, origin, stallAfterMs=4_000)
     await a.evaluate(LEAD, "r")
-    await a.until("() => runs === 1")
+    await a.until("() => runs >= 1")
     seen = await a.evaluate(
         """() => {
-          const end = performance.now() + 1500;
+          const end = performance.now() + 8_000;
           while (performance.now() < end) {}
           try { return ctx.nextToken(); } catch (error) { return [error.name, error.reason, ctx.signal.aborted]; }
         }"""
@@ -282,7 +282,7 @@ async def test_engines_that_fail_once_joined_are_replaced_ever_more_slowly(brows
     )
     await a.evaluate(TELL, "fake:crash")
     await a.evaluate("() => command(1, 'fail')")
-    await a.until("() => seen.length === 4", timeout=20)
+    await a.until("() => seen.length === 4", timeout=60)
     seen = await a.evaluate("seen")
     assert [incarnation for incarnation, _ in seen] == [2, 3, 4, 1]
     waits = [after - before for (_, before), (_, after) in itertools.pairwise(seen)]

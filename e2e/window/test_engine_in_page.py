@@ -13,7 +13,11 @@ _ENGINE = """async (stallAfterMs) => {
   const { Engine } = await import("/tabhelm/engine.mjs");
   window.told = []; // what Python would hear
   window.ends = []; // what became of the session's lock
-  const deliver = (session, text) => told.push(`${session}:${JSON.parse(text).type}`);
+  window.admitted = []; // whether the session might ask for locks when Python heard each
+  const deliver = (session, text) => {
+    told.push(`${session}:${JSON.parse(text).type}`);
+    admitted.push(engine.desk.admitted("s1"));
+  };
   const pyodide = { pyimport: () => ({ start: async () => deliver }) };
   const boot = async () => ({ pyodide, from: "plain", fallbackReason: null, version: "0" });
   window.engine = new Engine("tabhelm:t:v1:x", { boot, patience: (limitMs) => limitMs });
@@ -64,6 +68,8 @@ async def test_the_first_answer_after_standing_still_finds_it_out(browser: Chaos
         2 * STALL_MS,
     )
     assert found == [["s1:hello", "s1:stalled", "s1:answering"], ["granted", "dropped"]]
+    # Else what hangs on it, as a lease does, outlives the standstill.
+    assert await tab.evaluate("() => admitted") == [True, False, True]
 
 
 async def test_a_page_that_answers_nothing_has_stalled(browser: ChaosBrowser, site: Site) -> None:
@@ -106,6 +112,13 @@ async def test_all_is_let_go_before_suspend_returns(browser: ChaosBrowser, site:
     await tab.until("() => told.at(-1) === ':resume'")
     assert await tab.evaluate("() => told.filter((each) => each === ':resume').length") == 1
     assert await tab.evaluate("() => engine.desk.size") == 1
+
+
+async def test_python_has_heard_all_when_the_page_is_gone(browser: ChaosBrowser, site: Site) -> None:
+    """In a frame that a script takes out of its page no microtask runs after ``pagehide``."""
+    tab = await _ready(browser, site)
+    found = await tab.evaluate("() => { engine.suspend('pagehide'); engine.tellAll(); return [told, ends]; }")
+    assert found == [["s1:hello", ":cut", "s1:gone", ":suspend"], ["granted", "dropped"]]
 
 
 async def test_an_engine_that_is_wanted_again_at_once_goes_on(browser: ChaosBrowser, site: Site) -> None:

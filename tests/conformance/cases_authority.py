@@ -29,7 +29,7 @@ from tabhelm.names import Resource
 from tabhelm.ports import Database, Ports
 from tabhelm.tasks import Tasks
 
-TIMES = LeaseTimes(lease=3.0, renew_deadline=2.2, renew_every=0.6, retry=0.05, look_every=0.05)
+TIMES = LeaseTimes(lease=6.0, renew_deadline=5.0, renew_every=0.6, retry=0.05, look_every=0.05)
 """A renewal may take some while where several browsers share a machine."""
 Make = Callable[[Ports, Database, EpochIssuer, Tasks], Authority]
 
@@ -154,7 +154,7 @@ async def the_next_one_waits_until_it_is_released(here: Side, there: Side) -> No
     if not there.authority.guarantees.exclusive:
         await waiting
         return
-    await here.ports.clock.sleep(2 * here.times.lease)
+    await here.ports.clock.sleep(1.2 * here.times.lease)  # longer than one lasts that nobody renews
     assert not waiting.done(), "two holders at once"
     assert first.held, "who goes on is not robbed"
     first.release()
@@ -276,7 +276,7 @@ async def who_cannot_renew_gives_up_before_anybody_takes_it(here: Side, there: S
         return
     hold, grant = await here.begun()
     waiting = spawn(there.begun())
-    await here.ports.clock.sleep(here.times.lease)
+    await here.ports.clock.sleep(3 * here.times.renew_every)
     here.database.close()  # from now on its renewals fail
     told: list[tuple[str, bool]] = []
     hold.on_end(lambda reason: told.append((reason, waiting.done())))
@@ -292,9 +292,7 @@ async def renewals_go_on_with_greater_numbers(here: Side, there: Side) -> None:
     hold: Any = await here.acquire()
     numbers = [hold.renewal]
     for _ in range(3):
-        await eventually(
-            here.ports, lambda: hold.renewal > numbers[-1], "it is renewed", within=3 * here.times.renew_every
-        )
+        await eventually(here.ports, lambda: hold.renewal > numbers[-1], "it is renewed", within=here.times.lease)
         numbers.append(hold.renewal)
     hold.release()
     successor: Any = await there.acquire()

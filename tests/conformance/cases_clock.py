@@ -16,8 +16,12 @@ async def sleepers_wake_in_order(here: Ports, there: Ports) -> None:
         await here.clock.sleep(delay)
         woke.append(delay)
 
-    await asyncio.gather(*(nap(delay) for delay in (0.09, 0.03, 0.06)))
+    # The shorter first: a pause of the machine between two calls would change the order in which they are due.
+    long = spawn(nap(60.0))
+    await asyncio.gather(*(nap(delay) for delay in (0.03, 0.06, 0.09)))
     assert woke == [0.03, 0.06, 0.09], f"woke as {woke}"
+    long.cancel()
+    await raised(asyncio.CancelledError, long)
 
 
 async def a_sleep_lasts_and_the_clock_goes_on(here: Ports, there: Ports) -> None:

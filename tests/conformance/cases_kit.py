@@ -37,7 +37,7 @@ def spawn(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return asyncio.ensure_future(coroutine)
 
 
-async def eventually(ports: Ports, condition: Callable[[], bool], what: str, *, within: float = 5.0) -> None:
+async def eventually(ports: Ports, condition: Callable[[], bool], what: str, *, within: float = 20.0) -> None:
     """Wait until the condition holds; fail naming ``what`` if it does not."""
     end = ports.clock.monotonic() + within
     while not condition():

@@ -212,6 +212,14 @@ def test_a_reload_keeps_the_id_and_a_duplicate_draws_its_own(seed: int) -> None:
             assert copied.value == duplicate
             world.agents["first"].die()
             assert await join("reloaded", memory) == (first[0], first[1] + 1)
+            # A browser that takes its time over locks takes nobody's id away.
+            await world.sleep(1.0)
+            world.faults.lock_delay = (0.4, 0.6)
+            world.agents["reloaded"].die()
+            assert await join("again", memory) == (first[0], first[1] + 2)
+            late = Memory()
+            late.value = memory.value
+            assert (await join("late duplicate", late))[0] != first[0]
 
         world.run(main())
 

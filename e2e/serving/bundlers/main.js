@@ -3,7 +3,7 @@ import { join } from "tabhelm";
 
 const engineUrl = new URLSearchParams(location.search).get("engine") ?? undefined;
 try {
-  window.tab = await join({ app: "bundled", engineUrl });
+  window.tab = await join({ app: "bundled", engineUrl, enginePatienceMs: 6_000 });
   window.outcome = { host: tab.host, from: tab.engine.from };
 } catch ({ code, message }) {
   window.outcome = { code, message };

@@ -36,7 +36,8 @@ class BrowserLock:
 
     @property
     def held(self) -> bool:
-        return self._held
+        # The desk lets go before it tells, and a broken interpreter may be told nothing.
+        return self._held and self._entry is not None and bool(self._entry.held)
 
     @property
     def ended(self) -> LockEnd | None:

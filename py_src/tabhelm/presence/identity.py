@@ -7,13 +7,13 @@ id.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
 from tabhelm.errors import InvalidName
 from tabhelm.names import check_joined, check_part, tab_lock
 from tabhelm.ports import Clock, Entropy, HeldLock, Locks
-from tabhelm.tasks import within
 
 CLAIM_PATIENCE = 0.3
 
@@ -64,14 +64,37 @@ async def claim_identity(
     lock: HeldLock | None = None
     tab_id, generation = draw_id(entropy, "t"), 1
     if known is not None:
-        try:
-            name = tab_lock(app, protocol, known[0])
-            lock = await within(clock, CLAIM_PATIENCE, locks.acquire(name, owner=owner))
-            tab_id, generation = known[0], known[1] + 1
-        except TimeoutError:
-            lock = None
-    if lock is None:
+        lock = await _claim(tab_lock(app, protocol, known[0]), locks, clock, owner)
+    if known is not None and lock is not None:
+        tab_id, generation = known[0], known[1] + 1
+    else:
         lock = await locks.acquire(tab_lock(app, protocol, tab_id), owner=owner)
         assert lock is not None, "only ifAvailable requests can come back without a lock"
     memory.write(tab_id, generation)
     return Identity(tab_id, draw_id(entropy, "c"), generation), lock
+
+
+async def _claim(name: str, locks: Locks, clock: Clock, owner: str) -> HeldLock | None:
+    """Hold the lock; ``None`` if somebody keeps it for longer than ``CLAIM_PATIENCE``."""
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(locks.acquire(name, owner=owner))
+
+    async def give_up() -> None:
+        await clock.sleep(CLAIM_PATIENCE)
+        try:
+            # What nobody holds has been granted by the time that this is answered, however late both are.
+            await locks.query()
+        finally:
+            asking.cancel()
+
+    patience = loop.create_task(give_up())
+    try:
+        return await asking
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        return None
+    finally:
+        patience.cancel()
+        await asyncio.gather(patience, return_exceptions=True)
