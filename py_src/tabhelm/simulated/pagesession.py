@@ -262,14 +262,20 @@ class Session:
     async def _hold_tab(self, tab_id: str, owner: str, patience: float | None) -> bool:
         name = tab_lock(self.settings.app, self.settings.protocol, tab_id)
         request = asyncio.ensure_future(self.ports.locks.acquire(name, owner=owner))
-        timer = None if patience is None else self.ports.clock.call_later(patience, request.cancel)  # type: ignore[arg-type]
+
+        async def give_up(patience: float) -> None:
+            await self.ports.clock.sleep(patience)
+            await self.ports.locks.query()  # what nobody holds has been granted by then
+            request.cancel()
+
+        giving_up = None if patience is None else asyncio.ensure_future(give_up(patience))
         try:
             await request
         except (LockWithdrawn, asyncio.CancelledError):
             return False
         finally:
-            if timer is not None:
-                timer.cancel()
+            if giving_up is not None:
+                giving_up.cancel()
         return True
 
     # ---- lifecycle --------------------------------------------------------------------------------------------------
