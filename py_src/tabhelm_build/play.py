@@ -29,17 +29,6 @@ LIMIT = 240.0
 FAILOVERS = ("crash", "engine_crash", "freeze")
 
 # The play follows the queue's leader; the status report, which the demo's tabs also lead, is not part of it.
-_WATCH = """(resource) => {
-  window.seen = [];
-  window.grants = [];
-  demo.tab.addEventListener("event", ({ detail }) => {
-    if (detail.resource !== resource) return;
-    if (detail.type === "epoch-issued") grants.push(detail);
-    if (detail.type === "leadership-changed" && detail.to === "leading")
-      seen.push({ at: performance.timeOrigin + performance.now(), tab: detail.tab, epoch: detail.epoch });
-  });
-  return { id: demo.tab.id, readyMs: demo.readyMs };
-}"""
 _ENQUEUE = """([name, count]) => {
   const form = document.getElementById("add");
   const before = demo.acks.length;
@@ -91,6 +80,8 @@ class Play:
     acks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the tabs were told is durable, by operation id."""
     grants: list[dict[str, Any]] = field(default_factory=list)
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    """Every time that a tab was told that one began to lead."""
     effects: list[dict[str, Any]] = field(default_factory=list)
     stale_rejected: int = 0
     """Requests that the receiver refused because a newer owner had been seen; not those that a later request of the
@@ -193,7 +184,7 @@ class Play:
     async def _open(self, browser: ChaosBrowser, server: DemoServer, name: str) -> None:
         tab = await browser.new_tab(f"{server.url}/?test")
         await tab.until("() => window.demo !== undefined", timeout=60, what=f"tab {name} to join")
-        facts = await tab.evaluate(_WATCH, RESOURCE)
+        facts = await tab.evaluate("() => ({ id: demo.tab.id, readyMs: demo.readyMs })")
         self.tabs[name], self.names[facts["id"]] = tab, name
         self.ready_ms.append(round(facts["readyMs"], 1))
         self.say(f"Tab {name} joined in {facts['readyMs']:.0f} ms")
@@ -217,17 +208,23 @@ class Play:
         )
 
     async def _note_leaders(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        """Read what the tabs were told since; returns every beginning that any of them ever saw."""
         for tab in self.tabs.values():
             if not tab.gone and not tab.silent:
-                found += await tab.evaluate("() => window.seen ?? []")
-                self.grants += await tab.evaluate("() => window.grants?.splice(0) ?? []")
-        for each in found:
-            name = self.names.get(each["tab"], "?")
-            if each["epoch"] not in self.leaders:
-                self.leaders[each["epoch"]] = name
-                self.say(f"Tab {name} leads with epoch {each['epoch']}")
-        return found
+                for event in await tab.evaluate("() => demo.events.splice(0)"):
+                    self._note(event)
+        return self.seen
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if event.get("resource") != RESOURCE:
+            return
+        if event["type"] == "epoch-issued":
+            self.grants.append(event)
+        elif event["type"] == "leadership-changed" and event["to"] == "leading":
+            self.seen.append(event)
+            if event["epoch"] not in self.leaders:
+                name = self.leaders[event["epoch"]] = self.names.get(event["tab"], "?")
+                self.say(f"Tab {name} leads with epoch {event['epoch']}")
 
     async def _leads(self, name: str) -> None:
         async def led() -> bool:

@@ -126,7 +126,10 @@ async function start() {
     return;
   }
   queue = tab.queue("mutations", { endpoint: RECEIVER, batch: BATCH }); // this tab also stands for sending
-  if (test) window.demo = { tab, queue, readyMs: performance.now() - began, acks: [] };
+  if (test) {
+    window.demo = { tab, queue, readyMs: performance.now() - began, acks: [], events: [] };
+    tab.addEventListener("event", ({ detail }) => demo.events.push({ at: Date.now(), ...detail }));
+  }
   const job = leadReport(tab, () => $("cases-state").textContent, () => server.soon());
 
   const roster = new Roster(tab);

@@ -1,4 +1,4 @@
-// Buttons that break things on purpose. Nothing here is an example to follow, except in seeing that nothing gets lost.
+// Buttons that break things on purpose. Nothing here is an example to follow.
 import { canCrash, crash } from "./crash.mjs";
 import { $, element } from "./dom.mjs";
 import { isOff, setOffline } from "./offline.mjs";
