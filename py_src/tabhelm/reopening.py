@@ -7,9 +7,13 @@ holds these objects need not know that they were closed and opened again.
 from __future__ import annotations
 
 import asyncio
+import bisect
+import itertools
 from collections.abc import Callable, Coroutine, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
+from tabhelm.errors import DatabaseClosed
 from tabhelm.ports.channel import Channel
 from tabhelm.ports.database import Database, DatabaseEvent, Durability, Transaction, TransactionMode
 
@@ -55,14 +59,21 @@ class ReopeningChannel:
 
 
 class ReopeningDatabase:
-    """A ``Database``. A transaction that is asked for while it is suspended waits until it is resumed."""
+    """A ``Database``. A transaction that is asked for while it is suspended waits until it is resumed, and one that was
+    cut off by that begins again then: its body runs once more. They begin in the order in which they were asked for.
+    """
 
     def __init__(self, name: str, opener: Callable[[], Database]) -> None:
         self.name = name
         self._opener = opener
         self._callbacks: list[Callable[[DatabaseEvent], None]] = []
         self._suspended = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self._closed = False
+        self._numbers = itertools.count()
+        self._running: dict[int, Database] = {}
+        """By number, in the order of asking: what each was begun over."""
+        self._line: list[tuple[int, asyncio.Future[None]]] = []
+        """Those who wait, or have not woken yet."""
         self._database: Database = opener()
 
     async def transaction(
@@ -73,24 +84,45 @@ class ReopeningDatabase:
         *,
         durability: Durability = "strict",
     ) -> T:
-        if self._suspended or self._waiters:  # in line behind those who wait, or have not woken yet
-            await self._line_up()
-        return await self._database.transaction(stores, mode, body, durability=durability)
+        number = next(self._numbers)
+        turn = self._line_up(number) if self._suspended or self._line or self._left_over() else None
+        while True:
+            if turn is not None:
+                try:
+                    await turn[1]
+                finally:
+                    self._line.remove(turn)
+            database = self._running[number] = self._database
+            try:
+                return await database.transaction(stores, mode, body, durability=durability)
+            except DatabaseClosed:
+                if self._closed or (database is self._database and not self._suspended):
+                    raise
+                turn = self._line_up(number)  # it was closed by ``suspend``, and nothing was written
+            finally:
+                del self._running[number]
+                self._let_go_on()
+
+    def _left_over(self) -> bool:
+        """Whether something still runs over an earlier connection: it may be cut off, and then it comes first."""
+        return any(database is not self._database for database in self._running.values())
+
+    def _line_up(self, number: int) -> tuple[int, asyncio.Future[None]]:
+        loop = asyncio.get_running_loop()
+        turn = number, loop.create_future()
+        bisect.insort(self._line, turn, key=itemgetter(0))
+        loop.call_soon(self._let_go_on)
+        return turn
+
+    def _let_go_on(self) -> None:
+        if self._closed or not (self._suspended or self._left_over()):
+            for _, waiter in self._line:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     @property
     def suspended(self) -> bool:
         return self._suspended
-
-    async def _line_up(self) -> None:
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
-        if not self._suspended:
-            loop.call_soon(_wake, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.remove(waiter)
 
     def subscribe(self, callback: Callable[[DatabaseEvent], None]) -> None:
         self._callbacks.append(callback)
@@ -99,8 +131,8 @@ class ReopeningDatabase:
     def suspend(self) -> None:
         """Close the connection until ``resume``; harmless when it is closed.
 
-        What runs in it is aborted. Whoever may be suspended at any moment could not end it, and an open transaction
-        keeps everybody else's waiting: Chromium ends it after a minute.
+        What runs in it is aborted, to be begun again. Whoever may be suspended at any moment could not end it, and an
+        open transaction keeps everybody else's waiting: Chromium ends it after a minute.
         """
         self._suspended = True
         self._database.close()
@@ -112,19 +144,11 @@ class ReopeningDatabase:
         self._database = self._opener()
         for callback in self._callbacks:
             self._database.subscribe(callback)
+        self._suspended = False
         self._let_go_on()
 
     def close(self) -> None:
         """Close it for good: from now on every transaction raises ``DatabaseClosed``."""
+        self._closed = True
         self._database.close()
         self._let_go_on()
-
-    def _let_go_on(self) -> None:
-        self._suspended = False
-        for waiter in self._waiters:
-            _wake(waiter)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

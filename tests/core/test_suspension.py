@@ -10,11 +10,13 @@ import pytest
 from kit import APP, Member, join, one_leader
 from tabhelm.election import LeadershipPolicy, Takeover
 from tabhelm.errors import InvalidPolicy, NotJoined
+from tabhelm.fencing.schema import OPERATIONS
 from tabhelm.host.engine import EngineHost
 from tabhelm.leadership import Leading
 from tabhelm.messages import Beacon, decode
 from tabhelm.names import channel_name, engine_lock
-from tabhelm.ports import LockSnapshot
+from tabhelm.ports import LockSnapshot, Transaction
+from tabhelm.ports.database import Record
 from tabhelm.presence import Identity
 from tabhelm.simulated import World
 
@@ -267,3 +269,30 @@ def test_a_silent_leader_of_what_we_do_not_stand_for_is_left_in_the_cache() -> N
             assert a.agent.alive
 
         world.run(main())
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_calls_keep_their_order_over_a_suspension_that_cuts_one_off(seed: int) -> None:
+    with World(seed) as world:
+
+        async def main() -> None:
+            a = join(world, "a", in_page=True)
+            queue = a.call(lambda: a.tab.queue("mutations", flush=False))
+            await a.agent.start(queue.enqueue({"n": "first of all"}))
+            calls = [a.agent.start(queue.enqueue({"n": number})) for number in range(3)]
+            await world.sleep(0.002 * (seed % 4))  # some have begun, perhaps
+            a.call(a.services.database.suspend)
+            calls += [a.agent.start(queue.enqueue({"n": number})) for number in range(3, 6)]
+            await world.sleep(0.001 * (seed % 3))
+            a.call(a.services.resume)
+            calls += [a.agent.start(queue.enqueue({"n": number})) for number in range(6, 8)]
+            stored = [await call for call in calls]
+            lines = await a.agent.start(a.services.database.transaction([OPERATIONS], "readonly", _line))
+            assert [each["op_id"] for each in lines][1:] == stored
+
+        world.run(main())
+
+
+async def _line(tx: Transaction) -> list[Record]:
+    """All operations, in the order in which they will be sent."""
+    return await tx.get_all(OPERATIONS)
