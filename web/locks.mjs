@@ -21,7 +21,7 @@ import { core } from "./core.mjs";
 /** @typedef {(lock: Lock) => unknown} Work */
 
 const LOOK_MS = 250; // how often to see whether what waits may be asked for, and whether what is held may still be believed
-const LATE_MS = 1_000; // the engine names the holder when time is up; if it says nothing, the page says less
+const LATE_MS = 2_500; // the engine names the holder when time is up; if it says nothing, the page says less
 const MOST = 200_000; // characters of a flight's result, as it is quoted in a message
 
 /** @type {WeakMap<object, Locks>} */

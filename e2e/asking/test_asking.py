@@ -90,7 +90,7 @@ async def test_what_goes_wrong_is_told_to_the_asker(driven: DrivenBrowser, site:
         lossy = await asker.ask("lossy")
         assert lossy["error"] == "handler-failed" and lossy["handler"]["name"] == "NotCloneable"
         assert ".items[1].at" in lossy["handler"]["message"]
-        late = await asker.ask("wait", timeoutMs=2_000)
+        late = await asker.ask("wait", timeoutMs=5_000)
         assert (late["error"], late["outcome"]) == ("ask-timeout", "unknown") and late["ms"] < 20_000
     assert len(await members[0].served()) == len(members)
 

@@ -61,7 +61,9 @@ _ENQUEUE = """async ([name, count]) => {
 
 
 async def test_joining_while_the_page_that_made_the_engine_hangs(browser: ChaosBrowser, site: Site) -> None:
-    host, member = await site.standing(browser, 2, join=WATCHED)
+    host, member = [await site.joined(browser, **given) for given in (WATCHED, {})]
+    for tab in (host, member):
+        await site.stand(tab)
     old = await leader([host, member])
     newcomer = await site.open(browser)
     await host.hang(45)

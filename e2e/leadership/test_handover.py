@@ -38,7 +38,7 @@ class Scene:
     async def set(
         cls, browser: ChaosBrowser, site: Site, *, join: dict[str, Any] | None = None, **policy: Any
     ) -> Scene:
-        host, *others = [await site.joined(browser, **(join or {})) for _ in range(3)]
+        host, *others = [await site.joined(browser, **given) for given in ({}, join or {}, {})]
         await site.stand(others[0], **policy)
         old = await leader([others[0]])
         await site.stand(others[1], **policy)

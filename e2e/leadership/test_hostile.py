@@ -15,7 +15,7 @@ _POST = "([name, text]) => { const c = new BroadcastChannel(name); c.postMessage
 
 async def ignored(tab: ChaosTab) -> dict[str, int]:
     """How many messages the tab's engine ignored, by reason."""
-    found: dict[str, int] = (await tab.evaluate("() => tab.diagnose()"))["engine"]["ignored"]
+    found: dict[str, int] = (await tab.evaluate("() => tab.metrics()"))["ignored"]
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e.kit import RECEIVER, STALL_MS, WATCHED, Site, late, leader, leaders, now, stands_by, until, write
+from e2e.kit import RECEIVER, STALL_MS, STEADY_MS, WATCHED, Site, late, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser
 from tabhelm_build.demo_server import DemoServer
@@ -132,10 +132,10 @@ async def test_a_process_with_engine_and_leader_is_stopped_and_replaced_after_it
     browser: ChaosBrowser, two_builds: Site
 ) -> None:
     site = two_builds
-    first = await site.joined(browser, **WATCHED)
+    first = await site.joined(browser)
     await site.stand(first, takeoverAfterMs=TAKEOVER_MS)
     old = await leader([first])
-    second = await site.joined(browser, base=SECOND, **WATCHED)
+    second = await site.joined(browser, base=SECOND)
     await site.stand(second, takeoverAfterMs=TAKEOVER_MS)
     await stands_by(second)
     assert await write(first, "one") == 200
@@ -145,12 +145,15 @@ async def test_a_process_with_engine_and_leader_is_stopped_and_replaced_after_it
     await first.evaluate(_LATE, TAKEOVER_MS / 2)
     began = await second.evaluate("() => clock()")
     await first.stop()
+    stopped = await second.evaluate("() => clock()")
     new = await leader([second], above=old.epoch, timeout=20)
     assert TAKEOVER_MS - BEAT_MS - 500 <= new.at - began < UNTOLD_MS
     assert await write(second, "two") == 200
     silent = await second.evaluate("() => events.find(({ type }) => type === 'took-over').silentForMs")
     assert TAKEOVER_MS <= silent < UNTOLD_MS
 
+    long = f"(since) => clock() - since > {STEADY_MS + 1_000}"
+    await second.until(long, what="a standstill that the first has to notice", arg=stopped)
     await first.cont()
     await first.until("() => late", what="the first tab to go on")
     assert await first.evaluate("() => late.name") == "LeadershipLost", "the page doubts before it hears anything"

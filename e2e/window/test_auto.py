@@ -97,6 +97,7 @@ async def test_shared_is_shared_or_nothing(browser: ChaosBrowser, site: Site) ->
     tab = await site.open(browser)
     await tab.evaluate(MISSING)
     attempt = """async () => {
+      await import("/tabhelm/explain.mjs"); // the client waits for that no longer than a second
       const { join } = await import("/tabhelm/tabhelm.mjs");
       return join({ app: "e2e", host: "shared" }).catch(({ code, message }) => [code, message]);
     }"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from e2e.everywhere.measures import LISTEN
 from e2e.kit import Site, hand_over, join, leader, leaders, now, stands_by, uncaught, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
@@ -15,6 +16,10 @@ _NAMES = """async () => {
   const { held, pending } = await navigator.locks.query();
   return { held: held.map(({ name }) => name), pending: pending.map(({ name }) => name) };
 }"""
+_LAST_WORD = """() => {{
+  const channel = new BroadcastChannel("went");
+  {of}.addEventListener("{at}", () => channel.postMessage(clock()));
+}}"""
 _SELF = "() => ({ id: tab.id, connectionId: tab.connectionId, generation: tab.generation, engine: tab.engine })"
 OTHERS = ["window", "shared"]
 
@@ -64,11 +69,12 @@ async def test_navigated_away_and_back(browser: ChaosBrowser, site: Site, other:
     first, second, epoch = await _leader_and_standby(browser, site, other)
     await roster(first, 2)
     before = await first.evaluate(_SELF)
-    await first.evaluate("() => addEventListener('pagehide', () => localStorage.setItem('left', clock()))")
+    await second.evaluate(LISTEN)
+    await first.evaluate(_LAST_WORD.format(of="window", at="pagehide"))
     await second.show()
     await first.navigate("/blank2")
     meanwhile = await leader([second], above=epoch)
-    left = float(await second.evaluate("() => localStorage.getItem('left')"))
+    left = float(await second.until("() => went"))
     assert meanwhile.at - left < 10_000, "nobody waited for it to be taken over, which costs a minute"
     await roster(second, 1)
     assert await write(second, "meanwhile") == 200
@@ -133,11 +139,12 @@ async def test_the_leader_is_frozen(browser: ChaosBrowser, site: Site, other: st
     first, second, epoch = await _leader_and_standby(browser, site, other)
     name = await first.evaluate("() => tab.id")
     # Registered last, so this is the end of the handlers.
-    await first.evaluate("() => document.addEventListener('freeze', () => localStorage.setItem('frozen', clock()))")
+    await second.evaluate(LISTEN)
+    await first.evaluate(_LAST_WORD.format(of="document", at="freeze"))
     await second.show()
     await first.freeze()
     new = await leader([second], above=epoch)
-    frozen = float(await second.evaluate("() => localStorage.getItem('frozen')"))
+    frozen = float(await second.until("() => went"))
     assert new.at - frozen < 10_000, "nobody waited for it to be taken over, which costs a minute"
     assert await write(second, "one") == 200
     knows = "(id) => tab.presence().tabs.some((each) => each.tabId === id && each.lifecycle === 'frozen')"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
-from e2e.kit import STALL_MS, STEADY_MS, WATCHED, Site, late, leader, leaders, now, stands_by, until, write
+from e2e.kit import STALL_MS, STEADY_MS, Site, late, leader, leaders, now, stands_by, until, write
 
 from tabhelm.testing import ChaosBrowser, ChaosTab
 
@@ -44,7 +45,16 @@ async def _hung(tab: ChaosTab) -> Callable[[], Awaitable[None]]:
 
 async def _stopped(tab: ChaosTab) -> Callable[[], Awaitable[None]]:
     await tab.stop()
-    return tab.cont
+    enough = time.monotonic() + STEADY_MS / 1000 + 1
+
+    async def noticed() -> bool:
+        return time.monotonic() > enough
+
+    async def over() -> None:
+        await until(noticed, "a standstill that the page has to notice", 30)
+        await tab.cont()
+
+    return over
 
 
 @pytest.mark.parametrize("silence", [_hung, _stopped])
@@ -52,15 +62,15 @@ async def _stopped(tab: ChaosTab) -> Callable[[], Awaitable[None]]:
 async def test_a_silent_leader_is_replaced_after_its_time(
     browser: ChaosBrowser, site: Site, silence: Silence, other: str
 ) -> None:
-    (first,) = await standing(browser, site, "window", join=WATCHED, takeoverAfterMs=TAKEOVER_MS)
+    (first,) = await standing(browser, site, "window", takeoverAfterMs=TAKEOVER_MS)
     old = await leader([first])
-    (second,) = await standing(browser, site, other, join=WATCHED, takeoverAfterMs=TAKEOVER_MS)
+    (second,) = await standing(browser, site, other, takeoverAfterMs=TAKEOVER_MS)
     await stands_by(second)
-    await watched(first)  # a hidden leader's word is good for a minute and more
+    await watched(first, STEADY_MS)  # a hidden leader's word is good for a minute and more
     await until(lambda: _is_heard_visible(second, old.tab_id), "the second tab to hear that the first is visible")
     assert await write(first, "one") == 200
     began = await second.evaluate("() => clock()")
-    await first.evaluate(_AFTERWARDS, STALL_MS)
+    await first.evaluate(_AFTERWARDS, STEADY_MS)
     over = await silence(first)
     await second.show()  # a page whose timers may be held back has proved nothing by not hearing
     new = await leader([second], above=old.epoch, timeout=25)
@@ -92,11 +102,11 @@ async def test_a_silent_leader_that_may_not_be_replaced_keeps_its_lock(
     browser: ChaosBrowser, site: Site, silence: Silence
 ) -> None:
     # Longer than the other's patience, shorter than a hang of 30 s; and the leader lets go itself when it wakes.
-    (first,) = await standing(browser, site, "window", join=WATCHED, takeoverAfterMs="never")
+    (first,) = await standing(browser, site, "window", takeoverAfterMs="never")
     old = await leader([first])
-    (second,) = await standing(browser, site, "window", join=WATCHED, takeoverAfterMs="never")
+    (second,) = await standing(browser, site, "window", takeoverAfterMs="never")
     await stands_by(second)
-    await watched(first)
+    await watched(first, STEADY_MS)
     began = await second.evaluate("() => clock()")
     over = await silence(first)
     await second.show()
@@ -112,13 +122,13 @@ async def test_a_silent_leader_that_may_not_be_replaced_keeps_its_lock(
 
 
 async def test_a_visible_page_that_stood_still_lets_go_by_itself(browser: ChaosBrowser, site: Site) -> None:
-    (first,) = await standing(browser, site, "window", join=WATCHED)
+    (first,) = await standing(browser, site, "window")
     old = await leader([first])
-    (second,) = await standing(browser, site, "window", join=WATCHED)
+    (second,) = await standing(browser, site, "window")
     await stands_by(second)
-    await watched(first)
-    await first.evaluate(_AFTERWARDS, STALL_MS)
-    await first.hang(2.5 * STALL_MS / 1000)
+    await watched(first, STEADY_MS)
+    await first.evaluate(_AFTERWARDS, STEADY_MS)
+    await first.hang(1.5 * STEADY_MS / 1000)
     new = await leader([second], above=old.epoch)
     assert await first.until("() => late", what="the first to go on") == ["LeadershipLost", True]
     at = await now(first)
@@ -129,9 +139,9 @@ async def test_a_visible_page_that_stood_still_lets_go_by_itself(browser: ChaosB
 
 
 async def test_a_page_that_was_busy_for_less_goes_on_leading(browser: ChaosBrowser, site: Site) -> None:
-    first, second = await standing(browser, site, "window", "window", join={"stallAfterMs": STEADY_MS})
+    first, second = await standing(browser, site, "window", "window", join={"stallAfterMs": 2 * STEADY_MS})
     old = await leader([first, second])
-    await watched(old.tab, STEADY_MS)
+    await watched(old.tab, 2 * STEADY_MS)
     await old.tab.hang(STALL_MS / 1000)
     assert await write(old.tab, "one") == 200
     assert await leaders([first, second]) == [old]

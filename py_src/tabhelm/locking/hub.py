@@ -17,7 +17,7 @@ from tabhelm.ports import Clock, Locks
 if TYPE_CHECKING:
     from tabhelm.locking.lock import Lock
 
-LONGEST_ASK = 0.5
+LONGEST_ASK = 2.0
 """Seconds before a timeout in which engines are asked for the holder (or half the time, if that is shorter)."""
 MOST_ANSWERS = 8
 """Holders that one question is told of; a shared lock may have many."""

@@ -19,6 +19,8 @@ from tabhelm.ports import HeldLock, Timer
 
 _TIMED_OUT = "timed-out"
 _LEFT = "left"
+_MOMENT = 0.5
+"""Seconds for an answer that was asked for late."""
 BRIEF = 0.1
 """Seconds. A timeout that short might pass while the browser's word is on its way: the lock is tried for at once first,
 and the time counts from the answer."""
@@ -203,7 +205,7 @@ class _Deadline:
         too_soon = hub.clock.monotonic() - self._asked_at < self._notice / 2
         if too_soon and not hub.holders(self._name, self._number):
             hub.hasten(self._number)
-            self._timers.append(hub.clock.call_later(LONGEST_ASK, self._end))
+            self._timers.append(hub.clock.call_later(_MOMENT, self._end))
         else:
             self._end()
 
