@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e.kit import Site
+from e2e.kit import Site, is_new
 
 from tabhelm.testing import find_chromium
 from tabhelm.testing.pytest_plugin import (
@@ -102,15 +102,10 @@ def _whole(variable: str, usual: Path, command: str) -> Path:
     return folder
 
 
-_served: set[str] = set()
-
-
 def _at_a_new_address(bundle: Path, second_bundle: Path | None = None) -> Iterator[Site]:
-    """WebKitGTK keeps what an origin has stored while it runs: no two tests of this process have the same origin."""
     while True:
         with DemoServer(bundle, second_bundle=second_bundle) as server:
-            if server.url not in _served:
-                _served.add(server.url)
+            if is_new(server.url):
                 yield Site(server)
                 return
 

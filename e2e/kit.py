@@ -101,6 +101,16 @@ _WRITE = """([key, name, url, late]) => {
 }"""
 
 
+_served: set[str] = set()
+
+
+def is_new(url: str) -> bool:
+    """Whether no test of this process was served there before: WebKitGTK keeps what an origin has stored."""
+    new = url not in _served
+    _served.add(url)
+    return new
+
+
 class Opens(Protocol[TabT_co]):
     """A browser of whichever engine."""
 

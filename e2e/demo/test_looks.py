@@ -116,8 +116,9 @@ async def test_the_first_visit_says_what_to_try_and_later_ones_do_not(arrives: A
 
 
 async def test_the_tab_strip_tells_who_leads(arrives: Arrives) -> None:
-    ann, bob = await arrives(), await arrives()
+    ann = await arrives()
     await ann.leads()
+    bob = await arrives()
     await ann.tab.until("() => document.title.startsWith('★')")
     assert not (await bob.page.title()).startswith("★")
 

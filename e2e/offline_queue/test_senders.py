@@ -52,11 +52,11 @@ async def test_a_pages_own_sender_writes_each_operation_once(browser: ChaosBrows
 
 @pytest.mark.parametrize("how", WAYS)
 async def test_a_page_is_lost_in_mid_send(browser: ChaosBrowser, site: Site, how: str) -> None:
-    host = await sending(browser, site, flush=False, join_options=joins(how))
+    host = await sending(browser, site, flush=False)
     leads = await sending(browser, site, join_options=joins(how))
     assert await flusher([leads, host]) is leads
     await hold(leads)
-    rest = await sending(browser, site, join_options=joins(how))
+    rest = await sending(browser, site)
     await enqueue(host, operations("a", 6, partitions=2))
     before = (await asked(leads))["token"]["epoch"]
     await lose(leads, how)
@@ -200,7 +200,8 @@ async def test_a_page_without_extras_lets_another_send(browser: ChaosBrowser, si
       window.q = tab.queue("mutations", { send: async () => {}, payloads: "json" });
     }""")
     await enqueue(tab, operations("a", 2))
-    await flusher([tab])
+    led = "() => events.some(({ type, to }) => type === 'leadership-changed' && to === 'leading')"
+    await tab.until(led, what="the page without its functions to lead, for a moment")
     other = await sending(browser, site, payloads="json")
     await drained(other, done=2, timeout=60)
     assert len(await sends(other)) == 2

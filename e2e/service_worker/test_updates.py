@@ -9,7 +9,7 @@ import pytest
 from e2e.kit import Leader, Site, join, leader, now, stands_by, until
 from e2e.serving.site import OddSite
 
-from tabhelm.testing import ChaosBrowser
+from tabhelm.testing import ChaosBrowser, SharedWorkerHandle
 from tabhelm.testing.driver import DrivenBrowser, DrivenTab
 
 from .pages import controlled, keep, kept_caches
@@ -179,7 +179,12 @@ async def test_an_old_tab_s_next_engine_comes_from_the_old_build(
     second = await leader([tab, new], above=first.epoch)
     back = "(before) => tab.engine && tab.engine.id !== before && tab.engine.buildId === tabhelm.buildId"
     await tab.until(back, arg=first.engine, timeout=60, what="the old tab to have another engine of its own build")
-    (engine,) = [each for each in await browser.shared_workers() if f"{build}#" in each.name]
+
+    async def only() -> SharedWorkerHandle | None:
+        found = [each for each in await browser.shared_workers() if build in each.name]
+        return found[0] if len(found) == 1 else None
+
+    engine = await until(only, "one engine of the old build")
     assert build in await engine.evaluate(_BUILD_INFO), "what that engine fetches is of the old build too"
     assert await tab.evaluate("() => mark") == "this very document"
     assert second.epoch > first.epoch

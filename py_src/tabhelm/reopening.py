@@ -101,7 +101,9 @@ class ReopeningDatabase:
                 turn = self._line_up(number)  # it was closed by ``suspend``, and nothing was written
             finally:
                 del self._running[number]
-                self._let_go_on()
+                if self._line:
+                    # A moment later: what is in line itself would not wait for those before it.
+                    asyncio.get_running_loop().call_soon(self._let_go_on)
 
     def _left_over(self) -> bool:
         """Whether something still runs over an earlier connection: it may be cut off, and then it comes first."""

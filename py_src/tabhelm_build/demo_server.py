@@ -33,7 +33,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tabhelm.errors import TabhelmError
 from tabhelm_build.demo_app import ROOT, demo_app
 from tabhelm_build.demo_faults import ABORT
-from tabhelm_build.serving import HOST, ServerProcess, end_with_stdin, listener
+from tabhelm_build.serving import HOST, ServerProcess, end_with_stdin, listener, reserved
 
 PORT = 8765
 DIST = ROOT / "dist"
@@ -164,6 +164,8 @@ class DemoServer:
         self._database = database
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: ServerProcess | None = None
+        self._place: socket.socket | None = None
+        """Keeps the port ours while no server runs."""
 
     @property
     def pid(self) -> int:
@@ -185,6 +187,9 @@ class DemoServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        if self._place is not None:
+            self._place.close()
+            self._place = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder, self._database = None, None
@@ -198,6 +203,9 @@ class DemoServer:
         if self._database is None:
             self._folder = tempfile.TemporaryDirectory(prefix="tabhelm-demo-")
             self._database = Path(self._folder.name) / "demo.db"
+        if self._port == 0 and sys.platform == "linux":
+            self._place = reserved()
+            self._port = self._place.getsockname()[1]
         command = ["-m", "tabhelm_build.demo_server", "--no-open", "--until-stdin-ends"]
         command += ["--port", str(self._port), "--database", str(self._database), *self._bundles]
         try:

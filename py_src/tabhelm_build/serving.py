@@ -46,6 +46,14 @@ def listener(port: int = 0) -> socket.socket:
     return made
 
 
+def reserved() -> socket.socket:
+    """A free port that nobody else is given while this is open, and on which a ``listener`` may listen. Linux."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((HOST, 0))
+    return made
+
+
 # -- in a process of its own -------------------------------------------------------------------------------------------
 
 

@@ -271,7 +271,7 @@ def test_a_silent_leader_of_what_we_do_not_stand_for_is_left_in_the_cache() -> N
         world.run(main())
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(60))
 def test_calls_keep_their_order_over_a_suspension_that_cuts_one_off(seed: int) -> None:
     with World(seed) as world:
 

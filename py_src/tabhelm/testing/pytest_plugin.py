@@ -151,6 +151,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Remember whether the test failed, for the teardown of its browsers."""
     report = yield
+    if report.when == "setup":
+        item.stash[_FAILED] = False  # one that is tried once more begins anew
     if report.failed:
         item.stash[_FAILED] = True
     return report
