@@ -151,7 +151,7 @@ export class Session {
     return promise;
   }
 
-  /** Send what is still unanswered, after the queues that it speaks of were opened again. */
+  /** Send what is still unanswered: when the queues that it speaks of were opened again, and before the app hears of that. */
   resend() {
     for (const waiting of this.#calls.values()) this.#ask(waiting);
   }
@@ -222,7 +222,6 @@ export class Session {
     link.post({ type: "update", userSession, capabilities });
     link.post({ type: "state", ...this.state() });
     this.handlers.up(engine);
-    this.resend();
     this.#settleReady.resolve();
   }
 

@@ -178,6 +178,7 @@ class Tab extends Emitter {
       up: (engine) => {
         for (const election of this.#elections.values()) election.open();
         for (const queue of this.#queues.values()) queue.open();
+        this.#session.resend();
         const { fallback } = this.#session;
         this.#tellHost({ state: "connected", reason: fallback || "joined", engine });
         // Beforehand, for it could not be fetched offline; whether it can be used is told to whoever uses it.

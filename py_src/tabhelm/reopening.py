@@ -85,13 +85,15 @@ class ReopeningDatabase:
         durability: Durability = "strict",
     ) -> T:
         number = next(self._numbers)
-        turn = self._line_up(number) if self._suspended or self._line or self._left_over() else None
+        turn = self._line_up(number) if self._line or self._must_wait() else None
         while True:
-            if turn is not None:
+            while turn is not None:
                 try:
                     await turn[1]
                 finally:
                     self._line.remove(turn)
+                # Since it was let go on, all may have been suspended once more.
+                turn = self._line_up(number) if self._must_wait() else None
             database = self._running[number] = self._database
             try:
                 return await database.transaction(stores, mode, body, durability=durability)
@@ -105,9 +107,10 @@ class ReopeningDatabase:
                     # A moment later: what is in line itself would not wait for those before it.
                     asyncio.get_running_loop().call_soon(self._let_go_on)
 
-    def _left_over(self) -> bool:
-        """Whether something still runs over an earlier connection: it may be cut off, and then it comes first."""
-        return any(database is not self._database for database in self._running.values())
+    def _must_wait(self) -> bool:
+        """Suspended, or something still runs over an earlier connection: it may be cut off, and then it comes first."""
+        earliest = next(iter(self._running.values()), self._database)  # who began first has the oldest connection
+        return not self._closed and (self._suspended or earliest is not self._database)
 
     def _line_up(self, number: int) -> tuple[int, asyncio.Future[None]]:
         loop = asyncio.get_running_loop()
@@ -117,7 +120,7 @@ class ReopeningDatabase:
         return turn
 
     def _let_go_on(self) -> None:
-        if self._closed or not (self._suspended or self._left_over()):
+        if not self._must_wait():
             for _, waiter in self._line:
                 if not waiter.done():
                     waiter.set_result(None)

@@ -151,7 +151,7 @@ class Play:
         if leader != "A":
             self.say(f"Act two needs tab A, whose process holds the engine, to lead; {leader} closes")
             await self.tabs.pop(leader).close()
-            await self._leads("A")
+            await self._leads("A", above=max(self.leaders))
         self.say("Act two: a fourth tab opens; tab A leads, and its process holds the engine")
         await self._open(browser, server, "D")
         await self._hold_next(server)
@@ -226,9 +226,12 @@ class Play:
                 name = self.leaders[event["epoch"]] = self.names.get(event["tab"], "?")
                 self.say(f"Tab {name} leads with epoch {event['epoch']}")
 
-    async def _leads(self, name: str) -> None:
+    async def _leads(self, name: str, above: int = 0) -> None:
+        """Wait until this tab has begun to lead, with an epoch above that."""
+
         async def led() -> bool:
-            return any(self.names.get(each["tab"]) == name for each in await self._note_leaders())
+            seen = await self._note_leaders()
+            return any(self.names.get(each["tab"]) == name and each["epoch"] > above for each in seen)
 
         await wait_for(led, 30, f"tab {name} to lead")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -296,3 +297,31 @@ def test_calls_keep_their_order_over_a_suspension_that_cuts_one_off(seed: int) -
 async def _line(tx: Transaction) -> list[Record]:
     """All operations, in the order in which they will be sent."""
     return await tx.get_all(OPERATIONS)
+
+
+def test_calls_keep_their_order_when_suspended_again_before_all_have_woken() -> None:
+    """Every moment in which the second suspension can come."""
+    for steps in range(40):
+        with World(steps) as world:
+            _suspended_twice(world, steps)
+
+
+def _suspended_twice(world: World, steps: int) -> None:
+    async def main() -> None:
+        a = join(world, "a", in_page=True)
+        queue = a.call(lambda: a.tab.queue("mutations", flush=False))
+        await a.agent.start(queue.enqueue({"n": "first of all"}))
+        database = a.services.database
+        a.call(database.suspend)
+        calls = [a.agent.start(queue.enqueue({"n": number})) for number in range(6)]
+        await world.sleep(0.01)
+        a.call(a.services.resume)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        a.call(database.suspend)
+        a.call(a.services.resume)
+        stored = [await call for call in calls]
+        lines = await a.agent.start(database.transaction([OPERATIONS], "readonly", _line))
+        assert [each["op_id"] for each in lines][1:] == stored
+
+    world.run(main())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from tabhelm.errors import LockReentered, LockTimeout, LockUnavailable, LockWithdrawn, NotJoined
-from tabhelm.locking.hub import LONGEST_ASK, LockHub, told
+from tabhelm.locking.hub import LONGEST_ASK, Holder, LockHub, told
 from tabhelm.locking.interruption import Interruption
 from tabhelm.locking.lock import Holding, Lock, Who, lock_name
 from tabhelm.observe import LockTimedOut
@@ -187,24 +187,31 @@ class _Deadline:
         self._name = name
         self._timeout = timeout
         self._interruption = interruption
-        self._notice = min(LONGEST_ASK, timeout / 2)
+        self._notice = min(_MOMENT, timeout / 4)
         self._asked_at = hub.clock.monotonic()
-        self._number: int | None = None
+        self._numbers: list[int] = []
+        # Early, for an answer may take its time; and late, for the holder may be another one by then.
         self._timers: list[Timer] = [
+            hub.clock.call_later(timeout - min(LONGEST_ASK, timeout / 2), self._ask),
             hub.clock.call_later(timeout - self._notice, self._ask),
             hub.clock.call_later(timeout, self._due),
         ]
 
     def _ask(self) -> None:
         self._asked_at = self._hub.clock.monotonic()
-        self._number = self._hub.ask(self._name, self._end)
+        self._numbers.append(self._hub.ask(self._name, self._end))
+
+    def _holders(self) -> list[Holder]:
+        """As the newest answers have it."""
+        known = (self._hub.holders(self._name, number) for number in reversed(self._numbers))
+        return next(filter(None, known), self._hub.holders(self._name, None))
 
     def _due(self) -> None:
         hub = self._hub
         # A hidden page's timers are held back and come together. Messages are not: a moment more, for the answer.
         too_soon = hub.clock.monotonic() - self._asked_at < self._notice / 2
-        if too_soon and not hub.holders(self._name, self._number):
-            hub.hasten(self._number)
+        if too_soon and not self._holders():
+            hub.hasten(self._numbers[-1] if self._numbers else None)
             self._timers.append(hub.clock.call_later(_MOMENT, self._end))
         else:
             self._end()
@@ -213,7 +220,7 @@ class _Deadline:
         self._interruption.end(_TIMED_OUT)
 
     def error(self, own_tab: str) -> LockTimeout:
-        holders = self._hub.holders(self._name, self._number)
+        holders = self._holders()
         first = max(holders, key=lambda holder: holder.age, default=None)
         who, age = (None, None) if first is None else (first.tab, first.age)
         self._hub.events.emit(LockTimedOut(self._name, own_tab, self._timeout * 1000, who))
@@ -229,5 +236,5 @@ class _Deadline:
     def close(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        if self._number is not None:
-            self._hub.forget(self._number)
+        for number in self._numbers:
+            self._hub.forget(number)

@@ -50,28 +50,39 @@ class QueueStore(LedStore):
         return await self._add_unknown(operations, limits)
 
     async def _add(self, operations: Sequence[NewOperation], limits: QueueOptions) -> int:
-        async def body(tx: Transaction, book: Book) -> int:
-            return await self._append(tx, book, operations, limits)
+        begun = False
 
-        return await self._counted([*COUNTED, PARTITIONS], "readwrite", body)
+        async def body(tx: Transaction, book: Book) -> int:
+            nonlocal begun
+            again, begun = begun, True
+            # Cut off and begun again, perhaps much later: it may have been sent by way of another engine meanwhile.
+            new = await self._unknown(tx, operations) if again else operations
+            return await self._append(tx, book, new, limits) if new else 0
+
+        return await self._counted([*COUNTED, PARTITIONS, RECEIPTS], "readwrite", body)
 
     async def _add_unknown(self, operations: Sequence[NewOperation], limits: QueueOptions) -> int:
         async def body(tx: Transaction, book: Book) -> int:
-            new: dict[str, NewOperation] = {}
-            for operation in operations:
-                digest = await self._known(tx, operation.op_id)
-                if operation.op_id in new:
-                    digest = new[operation.op_id].digest
-                if digest is None:
-                    new[operation.op_id] = operation
-                elif digest != operation.digest:
-                    raise IdentifierReused(
-                        f"operation id {operation.op_id!r} is already used in queue {self.resource!r} for another "
-                        "payload or partition: draw a new id for a new operation"
-                    )
-            return await self._append(tx, book, list(new.values()), limits) if new else 0
+            new = await self._unknown(tx, operations)
+            return await self._append(tx, book, new, limits) if new else 0
 
         return await self._counted([*COUNTED, PARTITIONS, RECEIPTS], "readwrite", body)
+
+    async def _unknown(self, tx: Transaction, operations: Sequence[NewOperation]) -> list[NewOperation]:
+        """Those of the operations that are not stored, nor were."""
+        new: dict[str, NewOperation] = {}
+        for operation in operations:
+            digest = await self._known(tx, operation.op_id)
+            if operation.op_id in new:
+                digest = new[operation.op_id].digest
+            if digest is None:
+                new[operation.op_id] = operation
+            elif digest != operation.digest:
+                raise IdentifierReused(
+                    f"operation id {operation.op_id!r} is already used in queue {self.resource!r} for another "
+                    "payload or partition: draw a new id for a new operation"
+                )
+        return list(new.values())
 
     async def _known(self, tx: Transaction, op_id: str) -> str | None:
         """The digest of a known operation."""
@@ -132,9 +143,10 @@ class QueueStore(LedStore):
         entries of all that was deleted before it, one by one."""
         found = await self._oldest_from(tx, self._searched)
         totals = await book.totals()
-        before, self._as_of = self._as_of, (totals.born, totals.returned)
-        if before != self._as_of and self._searched:  # other operations, or some that came back
+        as_of = totals.born, totals.returned
+        if as_of != self._as_of and self._searched:  # other operations, or some that came back
             found = await self._oldest_from(tx, 0)
+        self._as_of = as_of
         if not found:
             return None
         self._searched = found[0]["ordinal"]
