@@ -179,12 +179,15 @@ async def test_an_old_tab_s_next_engine_comes_from_the_old_build(
     second = await leader([tab, new], above=first.epoch)
     back = "(before) => tab.engine && tab.engine.id !== before && tab.engine.buildId === tabhelm.buildId"
     await tab.until(back, arg=first.engine, timeout=60, what="the old tab to have another engine of its own build")
+    # Under the name that the dying one had, or the next: that one may answer no more, or be gone.
+    incarnation = await tab.evaluate("() => tab.engine.incarnation")
+    name = build if incarnation == 1 else f"{build}#{incarnation}"
 
-    async def only() -> SharedWorkerHandle | None:
-        found = [each for each in await browser.shared_workers() if build in each.name]
-        return found[0] if len(found) == 1 and found[0] is not old_engine else None  # that one may still be dying
+    async def its_engine() -> SharedWorkerHandle | None:
+        found = [each for each in await browser.shared_workers() if each.name.endswith(name)]
+        return next((each for each in found if each is not old_engine), None)
 
-    engine = await until(only, "one engine of the old build")
+    engine = await until(its_engine, "the engine that the old tab has now")
     assert build in await engine.evaluate(_BUILD_INFO), "what that engine fetches is of the old build too"
     assert await tab.evaluate("() => mark") == "this very document"
     assert second.epoch > first.epoch
