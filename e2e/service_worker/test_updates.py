@@ -175,7 +175,7 @@ async def test_an_old_tab_s_next_engine_comes_from_the_old_build(
     new = await standing(browser, deploys, version="2.0")
     build = await build_of(tab)
     (old_engine,) = [each for each in await browser.shared_workers() if build in each.name]
-    await old_engine.evaluate("() => self.close()")
+    await old_engine.evaluate("() => { setTimeout(() => self.close()); }")  # once it has answered
     second = await leader([tab, new], above=first.epoch)
     back = "(before) => tab.engine && tab.engine.id !== before && tab.engine.buildId === tabhelm.buildId"
     await tab.until(back, arg=first.engine, timeout=60, what="the old tab to have another engine of its own build")

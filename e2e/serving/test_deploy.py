@@ -52,7 +52,7 @@ async def test_old_tabs_go_on_and_are_told_when_their_engine_dies(browser: Chaos
     await new.until("() => tab.presence().tabs.length === 3", what="old and new tabs to know each other")
 
     (engine,) = await browser.shared_workers(url_contains="/v1/")
-    await engine.evaluate("() => self.close()")
+    await engine.evaluate("() => { setTimeout(() => self.close()); }")  # once it has answered
     await old.until("() => tab.hostState.state === 'lost'", what="the old tab to be told")
     told = await old.evaluate("() => ({ ...tab.hostState, status: election.status, leader: election.leader() })")
     print(f"\nthe old tab: {told['reason']}")
@@ -83,7 +83,7 @@ async def test_files_that_the_browser_has_kept_outlive_the_deploy(browser: Chaos
     del two.does.folders["v1"]
     (engine,) = await browser.shared_workers(url_contains="/v1/")
     before = await old.evaluate("() => tab.engine.id")
-    await engine.evaluate("() => self.close()")
+    await engine.evaluate("() => { setTimeout(() => self.close()); }")  # once it has answered
     back = "(before) => tab.engine && tab.engine.id !== before && election.status.state === 'leading'"
     await old.until(back, arg=before, what="the old tab to have another engine")
     await works(old)

@@ -132,7 +132,7 @@ async def test_tabs_that_live_are_told_when_the_next_engine_cannot_boot(browser:
     await works(tab)
     odd.does.spoilt[WASM] = "silent"
     (worker,) = await browser.shared_workers(url_contains="engine.mjs")
-    await worker.evaluate("() => self.close()")
+    await worker.evaluate("() => { setTimeout(() => self.close()); }")  # once it has answered
     await tab.until("() => tab.hostState.state === 'connecting'", what="the engine's death to be noticed")
     ended = await tab.evaluate(
         """async () => {
