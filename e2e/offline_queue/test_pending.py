@@ -39,6 +39,27 @@ async def test_its_engine_dies(browser: ChaosBrowser, site: Site, payloads: str)
     assert [each["payload"]["n"] for each in await site.effects()] == list(range(20))
 
 
+async def test_what_the_app_enqueues_when_an_engine_is_there_again_comes_behind_what_was_under_way(
+    browser: ChaosBrowser, site: Site
+) -> None:
+    host = await queueing(browser, site, flush=False)
+    tab = await queueing(browser, site)
+    await host.pid()
+    (engine,) = await browser.shared_workers()
+    await engine.hang(60)  # it answers nothing any more
+    await tab.evaluate("""() => {
+      tab.addEventListener("host", ({ detail }) => {
+        if (detail.state === "connected") window.more ??= q.enqueue({ n: 20 }, { partition: "p" });
+      });
+    }""")
+    await tab.evaluate(_PENDING)
+    await host.kill_process()
+    assert await tab.evaluate("() => all", timeout=60) == ["fulfilled"] * 20
+    await tab.until("() => window.more", what="the listener to be told")
+    await drained(tab, done=21)
+    assert [each["payload"]["n"] for each in await site.effects()] == list(range(21))
+
+
 @pytest.mark.parametrize("host", ["shared", "window"])
 @pytest.mark.parametrize("payloads", ["json", "clone"])
 async def test_its_page_goes_into_the_cache_and_comes_back(
