@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e.kit import Site, is_new
+from e2e.kit import Site, at_a_new_address
 
 from tabhelm.testing import find_chromium
 from tabhelm.testing.pytest_plugin import (
@@ -102,21 +102,15 @@ def _whole(variable: str, usual: Path, command: str) -> Path:
     return folder
 
 
-def _at_a_new_address(bundle: Path, second_bundle: Path | None = None) -> Iterator[Site]:
-    while True:
-        with DemoServer(bundle, second_bundle=second_bundle) as server:
-            if is_new(server.url):
-                yield Site(server)
-                return
-
-
 @pytest.fixture
 def site(bundle: Path) -> Iterator[Site]:
     """The demo server with its receiver and a fresh database, for one test."""
-    yield from _at_a_new_address(bundle)
+    for server in at_a_new_address(lambda: DemoServer(bundle)):
+        yield Site(server)
 
 
 @pytest.fixture
 def two_builds(bundle: Path, second_bundle: Path) -> Iterator[Site]:
     """The same with the second build at ``/tabhelm2``."""
-    yield from _at_a_new_address(bundle, second_bundle)
+    for server in at_a_new_address(lambda: DemoServer(bundle, second_bundle=second_bundle)):
+        yield Site(server)

@@ -8,7 +8,8 @@ Times in pages are Unix milliseconds of the machine's one clock, so that those o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -104,11 +105,23 @@ _WRITE = """([key, name, url, late]) => {
 _served: set[str] = set()
 
 
-def is_new(url: str) -> bool:
-    """Whether no test of this process was served there before: WebKitGTK keeps what an origin has stored."""
-    new = url not in _served
-    _served.add(url)
-    return new
+class Served(Protocol):
+    """Something that is served at an address."""
+
+    url: str
+
+
+ServedT = TypeVar("ServedT", bound=Served)
+
+
+def at_a_new_address(serve: Callable[[], AbstractContextManager[ServedT]]) -> Iterator[ServedT]:
+    """Served where no test of this process was before: WebKitGTK keeps what an origin has stored."""
+    while True:
+        with serve() as served:
+            if served.url not in _served:
+                _served.add(served.url)
+                yield served
+                return
 
 
 class Opens(Protocol[TabT_co]):

@@ -61,18 +61,6 @@ async def swallow(kind: type[BaseException], awaitable: Awaitable[object]) -> No
 # -- no proxy leaks ----------------------------------------------------------------------------------------------------
 
 
-async def held_of_what_was_let_go() -> list[bool]:
-    """Whether a lock says that it is held: at first, when it was let go and nobody has been told, afterwards."""
-    PORTS.locks.admit("page")
-    lock = await PORTS.locks.acquire(fresh("leader"), owner="page")
-    assert lock is not None
-    seen = [lock.held]
-    tell = desk.letGo("page")
-    seen.append(lock.held)
-    tell()
-    return [*seen, lock.held]
-
-
 async def leaks() -> dict[str, int]:
     name, held_name = fresh("leader"), fresh("leader")
     database = PORTS.databases.database(fresh("db"), SCHEMA)
@@ -185,6 +173,18 @@ async def leaks() -> dict[str, int]:
 
 
 # -- locks -------------------------------------------------------------------------------------------------------------
+
+
+async def held_of_what_was_let_go() -> list[bool]:
+    """Whether a lock says that it is held: at first, when it was let go and nobody has been told, afterwards."""
+    PORTS.locks.admit("page")
+    lock = await PORTS.locks.acquire(fresh("leader"), owner="page")
+    assert lock is not None
+    seen = [lock.held]
+    tell = desk.letGo("page")
+    seen.append(lock.held)
+    tell()
+    return [*seen, lock.held]
 
 
 async def cancelled_requests_are_withdrawn() -> dict[str, Any]:

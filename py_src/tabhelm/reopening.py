@@ -143,8 +143,8 @@ class ReopeningDatabase:
         self._database.close()
 
     def resume(self) -> None:
-        """Let transactions begin again, over a new connection; harmless when they may."""
-        if not self._suspended:
+        """Let transactions begin again, over a new connection; harmless when they may, or never will."""
+        if self._closed or not self._suspended:
             return
         self._database = self._opener()
         for callback in self._callbacks:

@@ -23,12 +23,12 @@ from tabhelm_build.bundle import DIST
 from tabhelm_build.demo_server import DemoServer
 
 RESOURCE = "inspections:offline-queue:mutations"
+"""The play follows the queue's leader; the status report, which the demo's tabs also lead, is not part of it."""
 EACH = 20
 LATER = 5
 LIMIT = 240.0
 FAILOVERS = ("crash", "engine_crash", "freeze")
 
-# The play follows the queue's leader; the status report, which the demo's tabs also lead, is not part of it.
 _ENQUEUE = """([name, count]) => {
   const form = document.getElementById("add");
   const before = demo.acks.length;

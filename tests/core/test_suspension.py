@@ -10,7 +10,7 @@ import pytest
 
 from kit import APP, Member, join, one_leader
 from tabhelm.election import LeadershipPolicy, Takeover
-from tabhelm.errors import InvalidPolicy, NotJoined
+from tabhelm.errors import DatabaseClosed, InvalidPolicy, NotJoined
 from tabhelm.fencing.schema import OPERATIONS
 from tabhelm.host.engine import EngineHost
 from tabhelm.leadership import Leading
@@ -325,3 +325,20 @@ def _suspended_twice(world: World, steps: int) -> None:
         assert [each["op_id"] for each in lines][1:] == stored
 
     world.run(main())
+
+
+def test_a_database_that_is_closed_for_good_while_suspended_stays_so() -> None:
+    with World(1) as world:
+
+        async def main() -> None:
+            database = join(world, "a", in_page=True).services.database
+            database.suspend()
+            waiting = asyncio.ensure_future(database.transaction([OPERATIONS], "readonly", _line))
+            await asyncio.sleep(0)
+            database.close()
+            database.resume()
+            for asked in (waiting, database.transaction([OPERATIONS], "readonly", _line)):
+                with pytest.raises(DatabaseClosed):
+                    await asked
+
+        world.run(main())

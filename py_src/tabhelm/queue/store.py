@@ -44,26 +44,17 @@ class QueueStore(LedStore):
         """
         if all(item.fresh for item in operations):
             try:
-                return await self._add(operations, limits)
+                return await self._add(operations, limits, look=False)
             except KeyExists:
                 pass  # drawn for this call and yet known: the call is being repeated; look closer
-        return await self._add_unknown(operations, limits)
+        return await self._add(operations, limits, look=True)
 
-    async def _add(self, operations: Sequence[NewOperation], limits: QueueOptions) -> int:
-        begun = False
-
+    async def _add(self, operations: Sequence[NewOperation], limits: QueueOptions, *, look: bool) -> int:
         async def body(tx: Transaction, book: Book) -> int:
-            nonlocal begun
-            again, begun = begun, True
-            # Cut off and begun again, perhaps much later: it may have been sent by way of another engine meanwhile.
-            new = await self._unknown(tx, operations) if again else operations
-            return await self._append(tx, book, new, limits) if new else 0
-
-        return await self._counted([*COUNTED, PARTITIONS, RECEIPTS], "readwrite", body)
-
-    async def _add_unknown(self, operations: Sequence[NewOperation], limits: QueueOptions) -> int:
-        async def body(tx: Transaction, book: Book) -> int:
-            new = await self._unknown(tx, operations)
+            nonlocal look
+            new = await self._unknown(tx, operations) if look else operations
+            # Cut off and begun again, perhaps much later: they may have been sent by way of another engine meanwhile.
+            look = True
             return await self._append(tx, book, new, limits) if new else 0
 
         return await self._counted([*COUNTED, PARTITIONS, RECEIPTS], "readwrite", body)
